@@ -1,0 +1,61 @@
+// What an engine tells the front end. Every choice of every request ends with exactly one event that has a finish
+// reason; nothing about it follows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/strong_id.h"
+
+namespace quire {
+
+enum class FinishReason : std::uint8_t {
+  kNone,    // goes on
+  kStop,    // EOS or a stop id
+  kLength,  // max_tokens, or the model's context is full
+  kAbort,   // the client asked
+  kError,   // `error` says why; the request cannot be continued
+};
+
+struct TokenLogprob {
+  TokenId id;
+  float logprob = 0;  // natural logarithm; may be -inf
+  int rank = 0;       // 1 is the most likely token
+  friend bool operator==(const TokenLogprob&, const TokenLogprob&) = default;
+};
+
+// One position: the token that stands there, and the most likely ones, best first (ties: lower id first).
+struct PositionLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;
+  friend bool operator==(const PositionLogprobs&, const PositionLogprobs&) = default;
+};
+
+// Stamps of the engine's monotonic clock, for metrics; meaningless in another process except as differences.
+struct RequestTimes {
+  TimePoint queued{};
+  TimePoint first_scheduled{};
+  TimePoint last_scheduled{};  // later than first_scheduled after a preemption
+  TimePoint first_token{};
+  TimePoint last_token{};
+  int num_preemptions = 0;
+};
+
+struct EngineEvent {
+  RequestId request;
+  int choice = 0;
+  std::vector<TokenId> tokens;             // newly generated, in order; the stop id is among them
+  std::vector<PositionLogprobs> logprobs;  // one per token when asked for
+  // Once, with the first event of choice 0, when asked for: one entry per prompt token, the first without value.
+  std::vector<std::optional<PositionLogprobs>> prompt_logprobs;
+  FinishReason finish_reason = FinishReason::kNone;
+  std::optional<TokenId> stop_token;  // set when a stop_token_ids entry (not EOS) ended the choice
+  int num_cached_tokens = 0;          // prompt tokens that came from the prefix cache
+  RequestTimes times;                 // in finishing events
+  std::string error;                  // with kError
+};
+
+}  // namespace quire

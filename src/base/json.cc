@@ -1,0 +1,246 @@
+#include "base/json.h"
+
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/parser.hpp>
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/utf8.h"
+
+namespace quire {
+namespace {
+
+// Follows the text without building anything and stops at the first key that an open object already holds.
+struct DuplicateKeyHandler {
+  static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1);
+  static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
+  static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
+  static constexpr std::size_t max_string_size = static_cast<std::size_t>(-1);
+  using error_code = boost::system::error_code;
+  using string_view = json::string_view;
+
+  std::vector<std::unordered_set<std::string>> open_objects;
+  std::string key;
+  std::string duplicate;
+
+  bool on_document_begin(error_code&) { return true; }
+  bool on_document_end(error_code&) { return true; }
+  bool on_object_begin(error_code&) {
+    open_objects.emplace_back();
+    return true;
+  }
+  bool on_object_end(std::size_t, error_code&) {
+    open_objects.pop_back();
+    return true;
+  }
+  bool on_array_begin(error_code&) { return true; }
+  bool on_array_end(std::size_t, error_code&) { return true; }
+  bool on_key_part(string_view part, std::size_t, error_code&) {
+    key.append(part.data(), part.size());
+    return true;
+  }
+  bool on_key(string_view part, std::size_t, error_code& error) {
+    key.append(part.data(), part.size());
+    if (!open_objects.back().insert(key).second) {
+      duplicate = key;
+      error = json::make_error_code(json::error::exception);
+      return false;
+    }
+    key.clear();
+    return true;
+  }
+  bool on_string_part(string_view, std::size_t, error_code&) { return true; }
+  bool on_string(string_view, std::size_t, error_code&) { return true; }
+  bool on_number_part(string_view, error_code&) { return true; }
+  bool on_int64(std::int64_t, string_view, error_code&) { return true; }
+  bool on_uint64(std::uint64_t, string_view, error_code&) { return true; }
+  bool on_double(double, string_view, error_code&) { return true; }
+  bool on_bool(bool, error_code&) { return true; }
+  bool on_null(error_code&) { return true; }
+  bool on_comment_part(string_view, error_code&) { return true; }
+  bool on_comment(string_view, error_code&) { return true; }
+};
+
+Result<> RefuseDuplicateKeys(std::string_view text, std::string_view what, const json::parse_options& options) {
+  json::basic_parser<DuplicateKeyHandler> parser(options);
+  boost::system::error_code error;
+  parser.write_some(false, text.data(), text.size(), error);
+  if (!parser.handler().duplicate.empty()) {
+    return Fail(ErrorCode::kCorrupt, "{}: the key \"{}\" stands twice in one object", what,
+                parser.handler().duplicate);
+  }
+  return {};  // other errors are found, and reported, by the parser that builds the value
+}
+
+}  // namespace
+
+Result<json::value> ParseJson(std::string_view text, std::string_view what, const JsonLimits& limits) {
+  if (text.size() > limits.bytes_max) {
+    return Fail(ErrorCode::kOutOfRange, "{}: {} bytes of JSON; at most {} are allowed", what, text.size(),
+                limits.bytes_max);
+  }
+  json::parse_options options;
+  options.max_depth = limits.depth_max;
+  json::parser parser({}, options);
+  boost::system::error_code error;
+  // Library code may throw (out of memory); it ends here.
+  try {
+    const std::size_t consumed = parser.write_some(text.data(), text.size(), error);
+    if (error) {
+      return Fail(ErrorCode::kInvalidArgument, "{}: not valid JSON at byte {}: {}", what, consumed, error.message());
+    }
+    if (text.find_first_not_of(" \t\r\n", consumed) != std::string_view::npos) {
+      return Fail(ErrorCode::kInvalidArgument, "{}: text after the end of the JSON value at byte {}", what, consumed);
+    }
+    if (limits.refuse_duplicate_keys) QUIRE_TRY_VOID(RefuseDuplicateKeys(text, what, options));
+    return parser.release();
+  } catch (const std::exception& exception) {
+    return Fail(ErrorCode::kInvalidArgument, "{}: cannot be read as JSON: {}", what, exception.what());
+  }
+}
+
+void AppendJsonString(std::string_view text, bool ascii_only, std::string* out) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  const auto escape = [&](std::uint32_t unit) {
+    out->append("\\u");
+    for (int shift = 12; shift >= 0; shift -= 4) out->push_back(kHex[(unit >> shift) & 15]);
+  };
+  out->push_back('"');
+  for (std::size_t i = 0; i < text.size();) {
+    const unsigned char c = static_cast<unsigned char>(text[i]);
+    if (c >= 0x80) {
+      const Utf8Char character = DecodeUtf8(text.substr(i));
+      if (!ascii_only) {
+        character.valid ? void(out->append(text, i, character.size)) : void(out->append("\xEF\xBF\xBD"));
+      } else if (character.code_point >= 0x10000) {
+        escape(0xD800 + ((character.code_point - 0x10000) >> 10));
+        escape(0xDC00 + ((character.code_point - 0x10000) & 0x3FF));
+      } else {
+        escape(character.code_point);
+      }
+      i += character.size;
+      continue;
+    }
+    ++i;
+    switch (c) {
+      case '"': out->append("\\\""); break;
+      case '\\': out->append("\\\\"); break;
+      case '\n': out->append("\\n"); break;
+      case '\r': out->append("\\r"); break;
+      case '\t': out->append("\\t"); break;
+      case '\b': out->append("\\b"); break;
+      case '\f': out->append("\\f"); break;
+      default: c < 0x20 ? escape(c) : out->push_back(static_cast<char>(c));
+    }
+  }
+  out->push_back('"');
+}
+
+namespace {
+template <typename Number>
+void AppendShortest(Number value, std::string* out) {
+  if (!std::isfinite(value)) {
+    out->append("null");
+    return;
+  }
+  // Python's repr: the shortest digits, positional from 1e-4 up to 1e16, and always recognisable as a float.
+  char buffer[32];
+  const Number magnitude = std::fabs(value);
+  const bool positional = magnitude == 0 || (magnitude >= Number(1e-4) && magnitude < Number(1e16));
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value,
+                                 positional ? std::chars_format::fixed : std::chars_format::scientific)
+                       .ptr;
+  const std::string_view digits(buffer, static_cast<std::size_t>(end - buffer));
+  out->append(digits);
+  if (positional && digits.find('.') == std::string_view::npos) out->append(".0");
+}
+}  // namespace
+
+void AppendJsonDouble(double value, std::string* out) { AppendShortest(value, out); }
+
+JsonWriter& JsonWriter::Open(char bracket) {
+  BeforeValue();
+  out_->push_back(bracket);
+  needs_comma_ = false;
+  return *this;
+}
+
+JsonWriter& JsonWriter::Close(char bracket) {
+  out_->push_back(bracket);
+  needs_comma_ = true;
+  return *this;
+}
+
+void JsonWriter::BeforeValue() {
+  if (needs_comma_) out_->push_back(',');
+  needs_comma_ = true;
+}
+
+JsonWriter& JsonWriter::Key(std::string_view key) {
+  BeforeValue();
+  AppendJsonString(key, /*ascii_only=*/false, out_);
+  out_->push_back(':');
+  needs_comma_ = false;
+  return *this;
+}
+
+JsonWriter& JsonWriter::String(std::string_view value) {
+  BeforeValue();
+  AppendJsonString(value, /*ascii_only=*/false, out_);
+  return *this;
+}
+
+JsonWriter& JsonWriter::Int(std::int64_t value) { return Raw(std::to_string(value)); }
+JsonWriter& JsonWriter::Uint(std::uint64_t value) { return Raw(std::to_string(value)); }
+
+JsonWriter& JsonWriter::Double(double value) {
+  BeforeValue();
+  AppendShortest(value, out_);
+  return *this;
+}
+
+JsonWriter& JsonWriter::Float(float value) {
+  BeforeValue();
+  AppendShortest(value, out_);
+  return *this;
+}
+
+JsonWriter& JsonWriter::Bool(bool value) { return Raw(value ? "true" : "false"); }
+JsonWriter& JsonWriter::Null() { return Raw("null"); }
+
+JsonWriter& JsonWriter::Raw(std::string_view json_text) {
+  BeforeValue();
+  out_->append(json_text);
+  return *this;
+}
+
+JsonWriter& JsonWriter::Value(const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::null: return Null();
+    case json::kind::bool_: return Bool(value.get_bool());
+    case json::kind::int64: return Int(value.get_int64());
+    case json::kind::uint64: return Uint(value.get_uint64());
+    case json::kind::double_: return Double(value.get_double());
+    case json::kind::string: return String(value.get_string());
+    case json::kind::array:
+      BeginArray();
+      for (const json::value& item : value.get_array()) Value(item);
+      return EndArray();
+    case json::kind::object:
+      BeginObject();
+      for (const auto& [key, item] : value.get_object()) Key(key).Value(item);
+      return EndObject();
+  }
+  return *this;
+}
+
+std::string ToJson(const json::value& value) {
+  std::string text;
+  JsonWriter(&text).Value(value);
+  return text;
+}
+
+}  // namespace quire

@@ -1,0 +1,204 @@
+// The compute of one CPU tier as a table of function pointers, chosen once at start, and the memory layouts that all
+// tiers share. Raw pointers and sizes only; whoever calls owns the memory. All tensors are row-major float unless the
+// comment says otherwise; all buffers may be unaligned unless it says so. Kernels never allocate, never start
+// threads, and compute a row's result from that row alone: how rows and outputs are split over calls and threads
+// never changes a bit of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/float16.h"
+#include "base/result.h"
+
+namespace quire::kernels {
+
+// ---- Weights -------------------------------------------------------------------------------------------------------
+
+// How a weight matrix W [n, k] is packed. In every format 16 consecutive outputs (rows of W) form a panel, and a
+// panel is contiguous; the last panel is padded with zero weights.
+//
+//   kF32, kF16      panel [k][16]
+//   kBf16           panel [ceil(k/2)][16][2]: the pairs that vdpbf16ps wants
+//   kInt8Group*     for each group of the inner dimension: codes [group/4][16][4] (u8: the quads that vpdpbusd wants),
+//                   then scales [16], then for formats with a minimum mins [16]
+//                   w = scale · (code − zero_point) − min
+//
+// The integer formats need k to be a multiple of their group. docs/kernels.md draws them.
+enum class WeightFormat : std::uint8_t {
+  kF32,
+  kF16,
+  kBf16,
+  kInt8Group32,     // zero point 128, scales F16: Q8_0, Q4_0
+  kInt8Group32Min,  // zero point 0, scales and mins F32: Q4_K
+  kInt8Group16,     // zero point 128, scales F32: Q6_K
+};
+inline constexpr int kNumWeightFormats = 6;
+inline constexpr int kPanelWidth = 16;
+
+struct FormatTraits {
+  std::string_view name;
+  bool integer;
+  int group;           // inner elements that share a scale; 1 for float formats
+  int zero_point;
+  int scale_bytes;     // of one scale
+  bool has_min;
+};
+const FormatTraits& Traits(WeightFormat format);
+
+// Bytes of one panel for an inner dimension of k.
+std::size_t PanelBytes(WeightFormat format, std::int64_t k);
+inline std::int64_t NumPanels(std::int64_t n) { return (n + kPanelWidth - 1) / kPanelWidth; }
+
+// A packed matrix; a view. `data` is 64-byte aligned.
+struct PackedMatrix {
+  WeightFormat format = WeightFormat::kF32;
+  std::int64_t n = 0, k = 0;  // outputs, inputs
+  const std::byte* data = nullptr;  // [NumPanels(n)][PanelBytes(format, k)]
+};
+
+// One row of W on its way from a file into a panel. Float formats read `values` only; integer formats the others.
+struct WeightRow {
+  const float* values = nullptr;         // [k]
+  const std::uint8_t* codes = nullptr;   // [k]
+  const float* scales = nullptr;         // [k / group]
+  const float* mins = nullptr;           // [k / group]
+};
+
+// Writes rows (at most 16; the missing ones become zero weights) into one panel. Scalar, the same on every tier.
+void PackPanel(WeightFormat format, std::int64_t k, std::span<const WeightRow> rows, std::byte* panel);
+// Row `row` of W as floats, exactly as the kernels see it; used for embeddings and by tests. `out` [k].
+void UnpackRow(const PackedMatrix& matrix, std::int64_t row, float* out);
+
+// ---- Activations ---------------------------------------------------------------------------------------------------
+
+// What a GEMM reads: rows of activations converted once for all the matrices of the same kind that they meet.
+//   kF32    the floats as they are (float formats on tiers without BF16 dot products; kF32 and kF16 everywhere)
+//   kBf16   rounded to BF16, in the layout of the tier
+//   kInt8   signed codes with one scale per block of 256 inner elements of a row (the last block may be shorter), and
+//           the sums of codes that the zero points and minima need; symmetric, |code| ≤ 127, rounded half to even
+enum class ActivationKind : std::uint8_t { kF32, kBf16, kInt8 };
+inline constexpr int kActivationBlock = 256;
+
+struct GemmArgs {
+  const std::byte* activations = nullptr;  // prepared by this table for the matrix's kind: row r starts at
+                                           // r · activation_row_bytes(kind, k); 64-byte aligned
+  std::int64_t num_rows = 0;               // m
+  const PackedMatrix* weights = nullptr;
+  std::int64_t panel_begin = 0, panel_end = 0;  // the panels to compute
+  float* out = nullptr;                    // [m, ld_out]; column c of the matrix goes to out[r · ld_out + c]
+  std::int64_t ld_out = 0;                 // padding columns beyond n are not written
+};
+
+// ---- Keys and values -----------------------------------------------------------------------------------------------
+
+enum class KvDtype : std::uint8_t { kBf16, kF32 };
+
+// The bytes of one block of the KV pool: all layers of `block_size` tokens, contiguous.
+//   block = [num_layers][num_kv_heads][ K tile | V tile ]
+//   BF16   K tile [head_dim/2][block_size][2]   (16 tokens' scores accumulate in one register)
+//          V tile [block_size/2][head_dim][2]   (pairs of tokens, 16 dimensions in one register)
+//   F32    K tile [head_dim][block_size]        V tile [block_size][head_dim]
+// head_dim is even; odd-sized pairs do not occur.
+struct KvLayout {
+  int num_layers = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  KvDtype dtype = KvDtype::kBf16;
+  static constexpr int block_size = 16;  // tokens
+
+  std::size_t tile_bytes() const {
+    return std::size_t{block_size} * static_cast<std::size_t>(head_dim) * (dtype == KvDtype::kBf16 ? 2 : 4);
+  }
+  std::size_t block_bytes() const { return tile_bytes() * 2 * static_cast<std::size_t>(num_layers * num_kv_heads); }
+  // Offset of the K tile inside a block; the V tile follows it at tile_bytes().
+  std::size_t tile_offset(int layer, int kv_head) const {
+    return tile_bytes() * 2 * static_cast<std::size_t>(layer * num_kv_heads + kv_head);
+  }
+};
+
+struct StoreKvArgs {
+  const KvLayout* layout = nullptr;
+  std::byte* pool = nullptr;                // block b at b · layout->block_bytes()
+  int layer = 0;
+  std::int64_t num_tokens = 0;
+  const std::int64_t* slots = nullptr;      // [num_tokens] block id · block_size + offset
+  const float* k = nullptr;                 // token t, head h: k + t · stride + h · head_dim
+  const float* v = nullptr;                 // likewise
+  std::int64_t stride = 0;                  // floats between tokens
+};
+
+// Causal attention of consecutive tokens of one sequence against its own cached keys, for the query heads that share
+// one KV head. Keys are walked in partitions of kAttentionPartition tokens counted from position 0, and the partial
+// softmaxes are merged in that order, so that a query's result never depends on the chunk it came in.
+// Query i stands at position first_position + i and sees keys j with max(0, p − window + 1) ≤ j ≤ p.
+struct AttentionArgs {
+  const KvLayout* layout = nullptr;
+  const std::byte* pool = nullptr;
+  const std::int32_t* blocks = nullptr;  // block ids of the sequence, from position 0
+  int layer = 0;
+  int kv_head = 0;
+  int group = 1;                    // query heads of this KV head
+  std::int64_t first_position = 0;
+  std::int64_t num_queries = 0;
+  const float* q = nullptr;         // query i, head g: q + i · q_stride + g · head_dim
+  std::int64_t q_stride = 0;
+  float scale = 1;                  // multiplies q · k
+  std::int64_t window = 0;          // 0: no sliding window
+  float* out = nullptr;             // as q
+  std::int64_t out_stride = 0;
+  std::byte* scratch = nullptr;     // attention_scratch_bytes(layout, group), 64-byte aligned, one per thread
+};
+inline constexpr int kAttentionPartition = 256;
+
+// ---- The table -----------------------------------------------------------------------------------------------------
+
+struct KernelTable {
+  const char* isa = nullptr;
+
+  // The kind of activation that a matrix of this format is multiplied with on this tier.
+  ActivationKind (*activation_kind)(WeightFormat) = nullptr;
+  std::size_t (*activation_row_bytes)(ActivationKind, std::int64_t k) = nullptr;  // a multiple of 64
+  // x [num_rows, k] with row stride ld_x → prepared rows at `out`.
+  void (*prepare_activations)(ActivationKind, const float* x, std::int64_t num_rows, std::int64_t k,
+                              std::int64_t ld_x, std::byte* out) = nullptr;
+  // out = activations · Wᵀ for a range of panels.
+  void (*gemm)(const GemmArgs&) = nullptr;
+
+  void (*store_kv)(const StoreKvArgs&) = nullptr;
+  std::size_t (*attention_scratch_bytes)(const KvLayout&, int group) = nullptr;
+  void (*attention)(const AttentionArgs&) = nullptr;
+
+  // y = x / rms(x) · weight for each row of n; y may be x. Mean of squares in a fixed order.
+  void (*rms_norm)(const float* x, const float* weight, float eps, std::int64_t num_rows, std::int64_t n,
+                   std::int64_t ld_x, std::int64_t ld_y, float* y) = nullptr;
+  // x += delta, then y = rms_norm(x); all [num_rows, n], contiguous.
+  void (*add_rms_norm)(float* x, const float* delta, const float* weight, float eps, std::int64_t num_rows,
+                       std::int64_t n, float* y) = nullptr;
+  // Rotates pairs (i, i + rotary_dim/2) of every head in place; cos and sin [num_tokens, rotary_dim/2].
+  void (*rope)(float* x, std::int64_t num_tokens, std::int64_t num_heads, std::int64_t head_dim,
+               std::int64_t rotary_dim, std::int64_t stride, const float* cos, const float* sin) = nullptr;
+  // out[r, i] = silu(gate_up[r, i]) · gate_up[r, n + i];  gate_up [num_rows, 2n], out [num_rows, n].
+  void (*silu_mul)(const float* gate_up, std::int64_t num_rows, std::int64_t n, float* out) = nullptr;
+  // x[r, i] += bias[i]
+  void (*add_bias)(float* x, const float* bias, std::int64_t num_rows, std::int64_t n, std::int64_t ld_x) = nullptr;
+  // x[i] += y[i]
+  void (*add)(float* x, const float* y, std::int64_t n) = nullptr;
+  // The largest of n ≥ 1 values and the lowest index that has it; NaN never wins.
+  float (*max_value)(const float* x, std::int64_t n, std::int64_t* index) = nullptr;
+  // Σ exp((x[i] − offset) · scale), in double, in a fixed order.
+  double (*sum_exp)(const float* x, std::int64_t n, float offset, float scale) = nullptr;
+};
+
+// The scalar specification: double accumulation, no SIMD.
+const KernelTable& ReferenceKernels();
+
+// The tiers that this CPU (CPUID and XCR0) can run, slowest first; "reference" is always the first.
+std::span<const KernelTable* const> AvailableKernels();
+// The best tier, or the one named by `isa` ("reference", "avx2", "avx512", "avx512vnni", "avx512bf16"; "" or "auto":
+// the best). An unknown name, or one that this CPU cannot run, is an error that lists what it can.
+Result<const KernelTable*> SelectKernels(std::string_view isa);
+
+}  // namespace quire::kernels

@@ -1,0 +1,52 @@
+// What one step runs: plain data, made by Scheduler::Plan, carried out by the engine, handed back to Commit. It says
+// everything that a model runner needs, for one rank or many.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "api/events.h"
+#include "api/sampling_params.h"
+#include "base/strong_id.h"
+
+namespace quire::sched {
+
+class Sequence;
+
+struct ScheduledSequence {
+  Sequence* sequence = nullptr;       // owned by the scheduler, alive until Commit returns
+  std::int32_t first_position = 0;    // == num_computed_tokens before the step
+  std::int32_t num_tokens = 0;        // tokens [first_position, first_position + num_tokens)
+  std::span<const BlockId> blocks;    // block table from position 0, long enough for the tokens
+  bool samples = false;               // the step reaches the sequence's last token: sample the next one
+  // Positions of this slice whose logits are wanted for prompt_logprobs: [first_position, … num_tokens) when true.
+  bool prompt_logprobs = false;
+};
+
+struct BlockCopy {
+  BlockId from, to;
+};
+
+struct BatchPlan {
+  std::vector<BlockCopy> copies;  // before anything runs, in order
+  std::vector<ScheduledSequence> sequences;
+  std::int32_t num_tokens = 0;    // in all
+
+  bool empty() const { return sequences.empty(); }
+};
+
+// What the runner found, one entry per scheduled sequence, in the plan's order.
+struct SequenceResult {
+  // Empty when the sequence did not sample; several after a verified draft (later).
+  std::vector<TokenId> tokens;
+  std::vector<PositionLogprobs> logprobs;         // as many as tokens, when asked for
+  std::vector<PositionLogprobs> prompt_logprobs;  // for positions first_position + 1 … : one per token of the slice
+                                                  // whose successor is a prompt token
+};
+
+struct StepResult {
+  std::vector<SequenceResult> sequences;
+};
+
+}  // namespace quire::sched

@@ -1,0 +1,43 @@
+// The one way to an engine: in the same process (engine/local_engine.h) or behind a socket
+// (wire/socket_engine_client.h).
+//
+// Threads: Submit, Abort, Stats and the rest may be called from any thread; Next from one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "api/engine_info.h"
+#include "api/events.h"
+#include "api/request.h"
+#include "base/result.h"
+
+namespace quire {
+
+class EngineClient {
+ public:
+  virtual ~EngineClient() = default;
+
+  // Hands a request over. kUnavailable: the queue is full, or the engine is starting or stopping; nothing was
+  // submitted. kInvalidArgument: an id or a length is out of range. After success every choice will get exactly one
+  // finishing event.
+  virtual Result<> Submit(GenerateRequest request) = 0;
+
+  // Ends all choices of a request within one step, with kAbort events for those that had not finished.
+  // Unknown or finished ids are ignored.
+  virtual void Abort(RequestId id) = 0;
+
+  // Waits for events, for at most `timeout`; empty when none came. nullopt: the engine is gone for good and every
+  // event has been delivered.
+  virtual std::optional<std::vector<EngineEvent>> Next(std::chrono::nanoseconds timeout) = 0;
+
+  // kUnavailable while the engine is not ready.
+  virtual Result<EngineInfo> Info() = 0;
+  virtual Result<EngineStats> Stats() = 0;
+
+  // Forgets every cached prefix that no running request uses.
+  virtual Result<> ResetPrefixCache() = 0;
+};
+
+}  // namespace quire
