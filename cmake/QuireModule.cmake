@@ -5,6 +5,10 @@
 #   foo_bench.cc     part of the program `<name>_bench` (Google Benchmark)
 #   foo_main.cc      a program; the module's own module.cmake names it
 
+# Modules with threads of their own: their tests run under the thread sanitizer, too.
+set(QUIRE_THREADED_MODULES base wire engine server)
+add_custom_target(tsan_tests)
+
 add_library(quire_flags INTERFACE)
 target_include_directories(quire_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/generated)
 target_compile_options(quire_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
@@ -46,7 +50,16 @@ function(quire_module name)
     target_link_libraries(${name}_test PRIVATE quire_${name} GTest::gmock_main)
     # Tests read the repository's own data (the demo model) and, where it is there, the shared test data.
     target_compile_definitions(${name}_test PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+    set(labels "")
+    if(name IN_LIST QUIRE_THREADED_MODULES)
+      set(labels threads)
+      add_dependencies(tsan_tests ${name}_test)
+    endif()
+    # A test with "Slow" in its name takes more than a few seconds; `./run test quick` leaves it out.
+    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. TEST_FILTER -*Slow* DISCOVERY_TIMEOUT 60
+                         PROPERTIES TIMEOUT 300 LABELS "${labels}")
+    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. TEST_FILTER *Slow* DISCOVERY_TIMEOUT 60
+                         TEST_LIST ${name}_slow_tests PROPERTIES TIMEOUT 600 LABELS slow)
   endif()
   if(QUIRE_FUZZ)
     foreach(source ${fuzzers})
