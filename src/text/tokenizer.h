@@ -26,8 +26,9 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Invalid UTF-8 is replaced (U+FFFD) before encoding, as the reference does.
-  virtual std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options) const = 0;
+  // Invalid UTF-8 is replaced (U+FFFD) before encoding, as the reference does. kOutOfRange: the text is larger than
+  // 1 GiB, or a regular expression of the tokenizer's file needs more than its limit of steps on this text.
+  virtual Result<std::vector<TokenId>> Encode(std::string_view text, const EncodeOptions& options) const = 0;
 
   // The whole text of a sequence of ids, as the reference decodes it. May hold invalid UTF-8 only where the bytes of
   // the tokens do; callers that need text sanitise it. Ids outside the vocabulary are skipped.
@@ -35,10 +36,16 @@ class Tokenizer {
 
   // The bytes that this token adds in the middle of a text ("" for special tokens when they are skipped). Byte-level
   // and byte-fallback tokens give single bytes; concatenation over a sequence equals Decode, but for what a decoder
-  // strips at the start of the text (see StripsLeadingSpace).
+  // strips at the start of the text (see FirstTokenBytes).
   virtual std::string TokenBytes(TokenId id) const = 0;
   // SentencePiece-style decoders drop one space before the first token of a text.
   virtual bool StripsLeadingSpace() const = 0;
+  // What the token adds when no token with bytes stands before it: some decoders drop more than one space.
+  virtual std::string FirstTokenBytes(TokenId id) const {
+    std::string bytes = TokenBytes(id);
+    if (StripsLeadingSpace() && bytes.starts_with(' ')) bytes.erase(0, 1);
+    return bytes;
+  }
 
   // The entry as it stands in the vocabulary ("Ġhello", "▁hello", "<0x0A>").
   virtual std::string_view TokenText(TokenId id) const = 0;
