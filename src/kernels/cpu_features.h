@@ -1,0 +1,29 @@
+// What the CPU and the operating system together can run: CPUID says what the CPU knows, XCR0 which registers
+// the operating system saves. An AVX-512 CPU under a kernel that does not save ZMM registers must not run
+// AVX-512 code.
+#pragma once
+
+#include <cstdint>
+
+namespace quire::kernels {
+
+// The registers that the answer depends on, raw, so that tests can make up machines.
+struct CpuidRegisters {
+  std::uint32_t leaf1_ecx = 0;
+  std::uint32_t leaf7_ebx = 0;
+  std::uint32_t leaf7_ecx = 0;
+  std::uint32_t leaf7_1_eax = 0;  // leaf 7, subleaf 1
+  std::uint64_t xcr0 = 0;         // 0 when OSXSAVE is not set
+};
+
+struct CpuFeatures {
+  bool avx2 = false;        // AVX2, FMA, F16C
+  bool avx512 = false;      // F, BW, VL, DQ; implies avx2
+  bool avx512vnni = false;  // implies avx512
+  bool avx512bf16 = false;  // implies avx512vnni
+};
+
+CpuidRegisters ReadCpuid();
+CpuFeatures DecodeCpuFeatures(const CpuidRegisters& registers);
+
+}  // namespace quire::kernels
