@@ -9,6 +9,7 @@
 #include "api/events.h"
 #include "api/sampling_params.h"
 #include "base/strong_id.h"
+#include "kv/block_copy.h"
 
 namespace quire::sched {
 
@@ -24,9 +25,7 @@ struct ScheduledSequence {
   bool prompt_logprobs = false;
 };
 
-struct BlockCopy {
-  BlockId from, to;
-};
+using BlockCopy = kv::BlockCopy;
 
 struct BatchPlan {
   std::vector<BlockCopy> copies;  // before anything runs, in order

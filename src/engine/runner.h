@@ -1,0 +1,25 @@
+// The seam between the step loop and what computes: a model, or a fake in tests.
+#pragma once
+
+#include "base/result.h"
+#include "sched/batch_plan.h"
+
+namespace quire::engine {
+
+class Runner {
+ public:
+  virtual ~Runner() = default;
+
+  // Carries a plan out: first plan.copies in order, then all sequences in one batch. `result` comes with one
+  // entry per scheduled sequence, its vectors empty (their capacity is kept from step to step); the runner
+  // fills in
+  //   tokens           exactly one token below the vocabulary's size where `samples`, else none
+  //   logprobs         one per token when sampling().logprobs is set
+  //   prompt_logprobs  where the slice asks for them: one per position p of the slice for which
+  //                    p + 1 < num_prompt_tokens(), in order; `chosen` is the prompt's token p + 1
+  // Called from the engine's thread only. After an error the requests of the plan fail and the engine lives
+  // on.
+  virtual Result<> Run(const sched::BatchPlan& plan, sched::StepResult* result) = 0;
+};
+
+}  // namespace quire::engine

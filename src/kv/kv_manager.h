@@ -1,0 +1,102 @@
+// The memory manager: gives sequences the blocks they need, from the prefix cache, the free list, or by
+// eviction.
+//
+// Every block of the pool is, at any time, exactly one of
+//   free       nobody refers to it
+//   evictable  only the prefix cache refers to it, and no running sequence uses it
+//   protected  in the prefix cache, and pinned because a sequence uses it (or a block that continues it)
+//   owned      only sequences refer to it
+// and free + evictable + protected + owned = total, which CheckIntegrity() counts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/strong_id.h"
+#include "kv/block_allocator.h"
+#include "kv/block_copy.h"
+#include "kv/block_table.h"
+#include "kv/radix_cache.h"
+
+namespace quire::kv {
+
+// The memory of one sequence: its block table, and its place in the prefix cache.
+struct SequenceBlocks {
+  explicit SequenceBlocks(BlockTable empty) : table(std::move(empty)) {}
+
+  BlockTable table;
+  RadixCache::Lock lock;  // empty when the sequence has no memory or caching is off
+  int num_published_blocks =
+      0;  // the first blocks of the table, which the cache has too; the lock ends there
+};
+
+// One thread.
+class KvManager final {
+ public:
+  KvManager(int num_blocks, int block_size, bool enable_prefix_caching);
+
+  int block_size() const { return block_size_; }
+  int num_blocks() const { return allocator_->num_blocks(); }
+  int num_free_blocks() const { return allocator_->num_free(); }
+  int num_evictable_blocks() const { return cache_ ? cache_->num_evictable_blocks() : 0; }
+  int num_protected_blocks() const { return cache_ ? cache_->num_protected_blocks() : 0; }
+  // What can be had without taking anything from a sequence.
+  int num_available_blocks() const { return num_free_blocks() + num_evictable_blocks(); }
+  std::uint64_t num_evicted_blocks() const { return cache_ ? cache_->num_evicted_blocks() : 0; }
+  int BlocksFor(int num_tokens) const { return (num_tokens + block_size_ - 1) / block_size_; }
+
+  SequenceBlocks MakeEmpty() { return SequenceBlocks(BlockTable(allocator_.get(), block_size_)); }
+
+  // How many of these tokens the cache has.
+  int Peek(std::string_view cache_namespace, std::span<const TokenId> tokens) const;
+
+  // Gives an empty sequence what the cache has of `tokens` and pins it. Returns the number of tokens that
+  // need not be computed. When the match ends inside a block, a block is taken for the copy and the order
+  // appended to `copies`; without a block to be had, only full blocks count. A pinned cache is nothing lost:
+  // on giving up, call Release(), and everything is as before.
+  int Attach(std::string_view cache_namespace, std::span<const TokenId> tokens, SequenceBlocks* sequence,
+             std::vector<BlockCopy>* copies);
+
+  // How many blocks Reserve() would take for these positions.
+  int BlocksNeeded(const SequenceBlocks& sequence, int first_position, int num_tokens) const;
+  // Makes the positions [first_position, first_position + num_tokens) writable: takes blocks, and replaces
+  // shared ones (copy on write; the orders are appended to `copies`). All or nothing: false when there are
+  // not enough blocks.
+  bool Reserve(int first_position, int num_tokens, SequenceBlocks* sequence, std::vector<BlockCopy>* copies);
+
+  // A sequence that shares the blocks of the first `num_tokens` tokens. The last of them may be partly
+  // filled: the first of the two to write into it gets a copy.
+  SequenceBlocks Fork(const SequenceBlocks& sequence, int num_tokens);
+
+  // Puts the full blocks among the first `num_computed_tokens` of a sequence in the cache.
+  void Publish(std::string_view cache_namespace, std::span<const TokenId> tokens, int num_computed_tokens,
+               SequenceBlocks* sequence);
+  // Takes a sequence's memory away. What it published stays in the cache until it is evicted.
+  void Release(SequenceBlocks* sequence);
+  // The same at the end of a sequence all of whose `tokens` are computed: its last block is cached too
+  // although it is not full, so that a conversation's next turn finds every token. It costs nothing: the
+  // block can be evicted.
+  void Finish(std::string_view cache_namespace, std::span<const TokenId> tokens, SequenceBlocks* sequence);
+
+  // Forgets everything cached that no sequence uses.
+  void ResetPrefixCache();
+
+  // CHECKs the invariants; `sequences` are all that have memory. O(num_blocks).
+  void CheckIntegrity(std::span<const SequenceBlocks* const> sequences) const;
+
+  const BlockAllocator& allocator() const { return *allocator_; }
+  const RadixCache* cache() const { return cache_.get(); }  // null when caching is off
+
+ private:
+  BlockRef TakeBlock();
+
+  const int block_size_;
+  std::unique_ptr<BlockAllocator> allocator_;  // outlives what refers to it
+  std::unique_ptr<RadixCache> cache_;
+};
+
+}  // namespace quire::kv

@@ -1,0 +1,57 @@
+#include "sched/scheduler_config.h"
+
+#include <cstdint>
+
+namespace quire::sched {
+namespace {
+
+Result<> AtLeast(const char* name, int value, int least) {
+  if (value >= least) return {};
+  return FailParam(name, "{} is {}; it must be at least {}", name, value, least);
+}
+
+}  // namespace
+
+std::string_view PolicyName(PolicyKind kind) {
+  switch (kind) {
+    case PolicyKind::kFcfs:
+      return "fcfs";
+    case PolicyKind::kLpm:
+      return "lpm";
+  }
+  return "";
+}
+
+Result<PolicyKind> ParsePolicy(std::string_view name) {
+  for (const PolicyKind kind : {PolicyKind::kFcfs, PolicyKind::kLpm}) {
+    if (name == PolicyName(kind)) return kind;
+  }
+  return Fail(ErrorCode::kInvalidArgument, "unknown scheduling policy \"{}\"; known are fcfs and lpm", name);
+}
+
+Result<> SchedulerConfig::Validate() const {
+  QUIRE_TRY_VOID(AtLeast("max_num_batched_tokens", max_num_batched_tokens, 1));
+  QUIRE_TRY_VOID(AtLeast("max_num_seqs", max_num_seqs, 1));
+  QUIRE_TRY_VOID(AtLeast("max_model_len", max_model_len, 2));
+  QUIRE_TRY_VOID(AtLeast("num_blocks", num_blocks, 1));
+  QUIRE_TRY_VOID(AtLeast("block_size", block_size, 1));
+  QUIRE_TRY_VOID(AtLeast("vocab_size", vocab_size, 1));
+  QUIRE_TRY_VOID(AtLeast("max_chunk_tokens", max_chunk_tokens, 0));
+  QUIRE_TRY_VOID(AtLeast("max_num_queued_requests", max_num_queued_requests, 1));
+  QUIRE_TRY_VOID(AtLeast("max_num_choices", max_num_choices, 1));
+  QUIRE_TRY_VOID(AtLeast("max_overtakes", max_overtakes, 0));
+  QUIRE_TRY_VOID(AtLeast("max_lookups_per_step", max_lookups_per_step, 1));
+  QUIRE_TRY_VOID(AtLeast("max_prefix_wait_steps", max_prefix_wait_steps, 0));
+  // Positions and slots are counted in 32 bits.
+  if (std::int64_t{num_blocks} * block_size > INT32_MAX) {
+    return FailParam("num_blocks", "num_blocks × block_size is {} × {} tokens; at most {} are possible",
+                     num_blocks, block_size, INT32_MAX);
+  }
+  if (max_model_len > INT32_MAX / 2) {
+    return FailParam("max_model_len", "max_model_len is {}; at most {} is possible", max_model_len,
+                     INT32_MAX / 2);
+  }
+  return {};
+}
+
+}  // namespace quire::sched

@@ -1,0 +1,94 @@
+// Request: what was asked, immutable. Sequence: one choice of it, and how far it is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "api/events.h"
+#include "api/sampling_params.h"
+#include "base/clock.h"
+#include "base/strong_id.h"
+#include "kv/kv_manager.h"
+
+namespace quire::sched {
+
+struct Request {
+  RequestId id;
+  SamplingParams sampling;
+  StopCriteria stop;
+  int num_prompt_tokens = 0;
+  int max_num_tokens = 0;       // prompt and output, when neither EOS nor a stop id comes first
+  std::string cache_namespace;  // whose cached blocks it may share
+  std::vector<TokenId>
+      stop_ids;               // what ends a choice and is masked until min_tokens: EOS ids and stop_token_ids
+  std::uint64_t arrival = 0;  // ordinal of the request; the order of being served first and preempted last
+  TimePoint queued{};
+};
+
+enum class SequenceState : std::uint8_t {
+  kWaiting,  // has no blocks; never ran, or was preempted
+  kParked,   // a further choice, until the first one has computed the prompt that they share
+  kRunning,  // has blocks
+  kFinished,
+};
+
+//   tokens()   prompt[0] … prompt[P-1] output[0] … output[O-1]
+//              |--- num_computed_tokens ---|-- the gap ---|
+//                  have keys and values       to be run
+// There are no phases: a sequence closes the gap between num_tokens and num_computed_tokens, and when a step
+// closes it, the step samples the next token. Changed by the Scheduler only.
+class Sequence final {
+ public:
+  // `tokens` is the prompt.
+  Sequence(const Request* request, int choice, std::vector<TokenId> tokens, kv::SequenceBlocks blocks);
+
+  const Request& request() const { return *request_; }
+  const SamplingParams& sampling() const { return request_->sampling; }
+  int choice() const { return choice_; }
+  SequenceState state() const { return state_; }
+
+  std::span<const TokenId> tokens() const { return tokens_; }
+  std::span<const TokenId> prompt() const {
+    return tokens().first(static_cast<std::size_t>(num_prompt_tokens()));
+  }
+  std::span<const TokenId> output() const {
+    return tokens().subspan(static_cast<std::size_t>(num_prompt_tokens()));
+  }
+  int num_tokens() const { return static_cast<int>(tokens_.size()); }
+  int num_prompt_tokens() const { return request_->num_prompt_tokens; }
+  int num_output_tokens() const { return num_tokens() - num_prompt_tokens(); }
+  int num_computed_tokens() const { return num_computed_tokens_; }
+  int num_cached_tokens() const { return num_cached_tokens_; }
+  const RequestTimes& times() const { return times_; }
+  const kv::SequenceBlocks& blocks() const { return blocks_; }
+
+  // Ids that must not be sampled next: the stop ids while the output is shorter than min_tokens.
+  std::span<const TokenId> masked() const;
+  // Whether a sampled token is wanted at all (max_tokens is not 0).
+  bool wants_output() const { return request_->stop.max_tokens > 0; }
+  // Whether prompt logprobs are wanted of this choice and some are missing.
+  bool needs_prompt_logprobs() const;
+
+ private:
+  friend class Scheduler;
+
+  const Request* request_;
+  int choice_;
+  SequenceState state_ = SequenceState::kWaiting;
+  std::vector<TokenId> tokens_;
+  int num_computed_tokens_ = 0;
+  int num_cached_tokens_ = 0;  // prompt tokens that the cache had when the sequence first ran
+  kv::SequenceBlocks blocks_;
+  // Entry 0 is empty; the others arrive in order, whatever the chunks. Kept over preemptions.
+  std::vector<std::optional<PositionLogprobs>> prompt_logprobs_;
+  RequestTimes times_;
+  int num_overtakes_ = 0;          // younger requests that were admitted first
+  int num_prefix_wait_steps_ = 0;  // steps that it was held back
+  int scheduled_index_ = -1;       // its place in the plan being made
+};
+
+}  // namespace quire::sched
