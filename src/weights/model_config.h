@@ -1,5 +1,6 @@
-// The hyper-parameters of a decoder-only transformer, from a Hugging Face config.json or from GGUF metadata, checked
-// against ranges: whatever is zero, negative, absurd or contradictory is an error at load that names the field.
+// The hyper-parameters of a decoder-only transformer, from a Hugging Face config.json or from GGUF metadata,
+// checked against ranges: whatever is zero, negative, absurd or contradictory is an error at load that names
+// the field.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +22,11 @@ struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
   double factor = 1.0;
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;          // llama3
-  std::int64_t original_max_position_embeddings = 0;             // llama3, yarn, dynamic
-  double beta_fast = 32.0, beta_slow = 1.0;                      // yarn
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;            // llama3
+  std::int64_t original_max_position_embeddings = 0;               // llama3, yarn, dynamic
+  double beta_fast = 32.0, beta_slow = 1.0;                        // yarn
   std::optional<double> attention_factor, mscale, mscale_all_dim;  // yarn
+  bool yarn_truncate = true;  // round the ends of the ramp to whole dimensions
   // GGUF files carry the llama3 scaling as a tensor of divisors instead, [rotary_dim/2].
   std::vector<float> frequency_divisors;
 };
@@ -47,10 +49,10 @@ struct ModelConfig {
   bool qkv_bias = false;  // Qwen2; Llama and Mistral with attention_bias
   bool o_bias = false;    // attention_bias of Llama and Qwen3 gives the output projection one too
   bool mlp_bias = false;
-  bool qk_norm = false;   // Qwen3
-  std::int64_t sliding_window = 0;                // 0: none
-  std::vector<bool> layer_uses_sliding_window;    // [num_layers]
-  // Generation defaults of the model (generation_config.json, GGUF), for the front end.
+  bool qk_norm = false;                         // Qwen3
+  std::int64_t sliding_window = 0;              // 0: none
+  std::vector<bool> layer_uses_sliding_window;  // [num_layers]
+  // What ends a turn: the ids of config.json and of generation_config.json together, or those of GGUF.
   std::vector<TokenId> eos_token_ids;
   std::optional<TokenId> bos_token_id;
 };

@@ -1,5 +1,6 @@
 // A model as it lies on disk, behind one interface: a Hugging Face folder or a GGUF file. Opening validates
-// everything that can be known without reading tensor data; tensors stay in the mapped files until they are packed.
+// everything that can be known without reading tensor data; tensors stay in the mapped files until they are
+// packed.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@
 
 namespace quire::weights {
 
-// What the front end needs to build a tokenizer and a template; exactly one of the tokenizer members is filled.
+// What the front end needs to build a tokenizer and a template; exactly one of the tokenizer members is
+// filled.
 struct TextAssets {
   std::string tokenizer_json;       // contents of tokenizer.json
   std::string sentencepiece_model;  // contents of tokenizer.model, when there is no tokenizer.json

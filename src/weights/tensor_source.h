@@ -20,8 +20,8 @@ struct TensorSource {
   std::vector<std::int64_t> shape;  // outermost first: a matrix is [rows, columns]
   std::span<const std::byte> data;
 
-  std::int64_t rows() const;      // the product of all dimensions but the last; 1 for a vector
-  std::int64_t columns() const;   // the last dimension
+  std::int64_t rows() const;     // the product of all dimensions but the last; 1 for a vector
+  std::int64_t columns() const;  // the last dimension
 };
 
 // Storage for one decoded row, in the form that PackPanel takes. Sized once, reused for every row.
@@ -35,10 +35,10 @@ struct RowBuffer {
 // A type that tensors can be stored in: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K. One row of a table
 // (tensor_types.cc); nothing else in quire switches over types.
 struct TypeTraits {
-  std::string_view name;       // "Q4_K"
-  int gguf_id;                 // ggml_type; -1 where GGUF has none
+  std::string_view name;              // "Q4_K"
+  int gguf_id;                        // ggml_type; -1 where GGUF has none
   std::string_view safetensors_name;  // "BF16"; "" where safetensors has none
-  int block_elements;          // 1, 32, 256
+  int block_elements;                 // 1, 32, 256
   int block_bytes;
   kernels::WeightFormat packed;  // the panel format that holds this type exactly
   // Row of `columns` elements at `row` → codes and scales (exact) for integer `packed`, else values.
