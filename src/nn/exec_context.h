@@ -1,5 +1,5 @@
-// What a forward pass computes with: threads, kernels and scratch memory. Passed in, never global. One at a time may
-// use it.
+// What a forward pass computes with: threads, kernels and scratch memory. Passed in, never global. One at a
+// time may use it.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace quire::nn {
 
-// A stack of buffers for one forward pass, sized once for the largest step. Take() hands out 64-byte aligned memory
-// until the Mark it was taken under is restored; contents are not initialised.
+// A stack of buffers for one forward pass, sized once for the largest step. Take() hands out 64-byte aligned
+// memory until the Mark it was taken under is restored; contents are not initialised.
 class Workspace {
  public:
   static Result<Workspace> Create(std::size_t bytes);

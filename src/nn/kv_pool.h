@@ -1,5 +1,5 @@
-// The bytes of all keys and values: num_blocks blocks in block-major order (kernels::KvLayout), zeroed at the start so
-// that nobody ever reads what was not written. Which block belongs to whom is kv/'s business.
+// The bytes of all keys and values: num_blocks blocks in block-major order (kernels::KvLayout), zeroed at the
+// start so that nobody ever reads what was not written. Which block belongs to whom is kv/'s business.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "api/events.h"
 #include "api/sampling_params.h"
@@ -18,7 +19,8 @@ struct SampleRequest {
   int choice = 0;
   std::span<const TokenId> prompt;  // for the penalties
   std::span<const TokenId> output;  // so far
-  // While output.size() < min_tokens these cannot be sampled: EOS (also with ignore_eos unset only) and stop ids.
+  // These cannot be sampled. The caller passes the end-of-sequence and stop ids while output.size() <
+  // min_tokens.
   std::span<const TokenId> masked;
 };
 
@@ -27,16 +29,64 @@ struct Sampled {
   std::optional<PositionLogprobs> logprobs;  // when params->logprobs is set; of the raw logits
 };
 
+// The order is vLLM's: logit_bias, masked ids, repetition penalty (prompt and output), frequency and presence
+// penalty (output only), temperature, min_p, top_k, top_p, draw. Each filter works on the renormalised
+// survivors of the one before, and none ever removes the most likely token. Greedy (temperature below 1e-5,
+// as in vLLM) takes the largest value, of equals the lowest id. Wherever a filter must choose among equal
+// logits, lower ids come first: top_k keeps exactly k tokens.
 class Sampler {
  public:
   // Scratch for one row of `vocab_size`; one Sampler per thread.
   Sampler(const kernels::KernelTable* kernels, int vocab_size);
 
-  // `logits` [vocab_size] is changed in place.
+  // `logits` [vocab_size] is changed in place. Ids outside the vocabulary in the request have no effect.
+  // Infinite or NaN logits never lead to a NaN: such a row falls back to its largest value.
   Sampled Sample(std::span<float> logits, const SampleRequest& request);
 
-  // Log-softmax of `logits` at `token` with the `num_top` most likely tokens.
+  // Log-softmax of `logits` at `token` with the `num_top` most likely tokens; -1: all of them.
   PositionLogprobs Logprobs(std::span<const float> logits, TokenId token, int num_top);
+
+ private:
+  struct Candidate {
+    float logit;
+    std::int32_t id;
+  };
+  // The order of preference everywhere: larger logit, then lower id.
+  static bool Before(const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  }
+
+  void ApplyBiasAndMask(std::span<float> logits, const SampleRequest& request) const;
+  void ApplyPenalties(std::span<float> logits, const SampleRequest& request);
+
+  // Sets chunk_max_ and returns the largest value with its lowest index.
+  Candidate FindMax(std::span<const float> logits);
+  // Sets chunk_mass_ and returns the sum of all weights exp((x − max) · scale).
+  double SumWeights(std::span<const float> logits, float max, float scale);
+  // candidates_ = everything at or above `floor` but −∞, in the order of ids. Needs chunk_max_.
+  void Gather(std::span<const float> logits, double floor);
+  // candidates_ = the `count` best of those at or above `floor`, best first. Needs chunk_max_.
+  void SelectTop(std::span<const float> logits, std::size_t count, double floor);
+
+  std::int32_t Draw(std::span<const float> logits, const SampleRequest& request);
+  std::int32_t DrawFromAll(std::span<const float> logits, Candidate best, float scale, double uniform);
+  std::int32_t DrawFromCandidates(double mass, float max, float scale, double uniform) const;
+  double CandidateMass(float max, float scale) const;
+  // candidates_ = a superset of the shortest prefix (best first) whose mass reaches `target`.
+  void GatherMass(std::span<const float> logits, double target, float max, float scale);
+  // Cuts candidates_ to that prefix, best first; returns its mass.
+  double CutToMass(double target, float max, float scale);
+
+  const kernels::KernelTable* kernels_;
+  int vocab_size_;
+  std::vector<float> raw_;             // [vocab_size] the logits as they came, for logprobs
+  std::vector<Candidate> candidates_;  // capacity vocab_size
+  std::vector<float> chunk_max_;       // of kChunk logits each
+  std::vector<double> chunk_mass_;     // likewise
+  // Occurrences of a token: valid where its stamp is the current one, so that nothing is cleared between
+  // rows.
+  std::vector<std::uint32_t> stamp_, count_;  // [vocab_size]
+  std::uint32_t current_stamp_ = 0;
 };
 
 }  // namespace quire::sample

@@ -1,0 +1,172 @@
+#include "nn/linear.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire::nn {
+namespace {
+
+constexpr int kNumKinds = 3;
+
+// Where the rows of each kind start inside a block of prepared activations: kinds in the order of the
+// enumeration, all rows of a kind together, as GemmArgs wants them.
+struct PreparedLayout {
+  std::array<bool, kNumKinds> used{};
+  std::array<std::size_t, kNumKinds> row_bytes{};
+
+  std::size_t RowBytes() const {
+    std::size_t sum = 0;
+    for (int kind = 0; kind < kNumKinds; ++kind) sum += used[kind] ? row_bytes[kind] : 0;
+    return sum;
+  }
+  std::size_t Offset(kernels::ActivationKind kind, std::int64_t num_rows) const {
+    std::size_t sum = 0;
+    for (int before = 0; before < static_cast<int>(kind); ++before)
+      sum += used[before] ? row_bytes[before] : 0;
+    return sum * static_cast<std::size_t>(num_rows);
+  }
+};
+
+// How many panels a thread takes at a time, at most: enough for the kernel's parallel streams, few enough
+// that a thread that was held up does not hold up the others.
+constexpr std::int64_t kPanelsPerTask = 8;
+// Rows of prepared activations that are worked on together, so that they stay in the second-level cache.
+constexpr std::int64_t kRowsPerTask = 512;
+
+}  // namespace
+
+Result<PackedWeights> PackedWeights::Create(kernels::WeightFormat format, std::int64_t num_outputs,
+                                            std::int64_t num_inputs) {
+  PackedWeights weights;
+  const std::size_t bytes =
+      kernels::PanelBytes(format, num_inputs) * static_cast<std::size_t>(kernels::NumPanels(num_outputs));
+  QUIRE_TRY(weights.memory_, AlignedBuffer::Allocate(bytes));
+  weights.matrix_ = {.format = format, .n = num_outputs, .k = num_inputs, .data = weights.memory_.data()};
+  return weights;
+}
+
+Linear::Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias)
+    : bias_(std::move(bias)) {
+  CHECK(!segments.empty());
+  num_inputs_ = segments.front().k;
+  for (const kernels::PackedMatrix& matrix : segments) {
+    CHECK(matrix.k == num_inputs_);
+    segments_.push_back({matrix, num_outputs_, num_panels_});
+    num_outputs_ += matrix.n;
+    num_panels_ += kernels::NumPanels(matrix.n);
+  }
+  CHECK(bias_.empty() || static_cast<std::int64_t>(bias_.size()) == num_outputs_);
+}
+
+namespace {
+
+template <typename Segments>
+PreparedLayout LayoutFor(const kernels::KernelTable& kernels, const Segments& segments,
+                         std::int64_t num_inputs) {
+  PreparedLayout layout;
+  for (const auto& segment : segments) {
+    const auto kind = kernels.activation_kind(segment.matrix.format);
+    layout.used[static_cast<std::size_t>(kind)] = true;
+    layout.row_bytes[static_cast<std::size_t>(kind)] = kernels.activation_row_bytes(kind, num_inputs);
+  }
+  return layout;
+}
+
+}  // namespace
+
+std::size_t Linear::PreparedRowBytes(const kernels::KernelTable& kernels) const {
+  return LayoutFor(kernels, segments_, num_inputs_).RowBytes();
+}
+
+void Linear::Prepare(const kernels::KernelTable& kernels, const float* x, std::int64_t ld_x,
+                     std::int64_t begin, std::int64_t end, std::int64_t num_rows, std::byte* prepared) const {
+  const PreparedLayout layout = LayoutFor(kernels, segments_, num_inputs_);
+  for (int index = 0; index < kNumKinds; ++index) {
+    if (!layout.used[index]) continue;
+    const auto kind = static_cast<kernels::ActivationKind>(index);
+    std::byte* rows =
+        prepared + layout.Offset(kind, num_rows) + layout.row_bytes[index] * static_cast<std::size_t>(begin);
+    kernels.prepare_activations(kind, x + begin * ld_x, end - begin, num_inputs_, ld_x, rows);
+  }
+}
+
+void Linear::MultiplyPanels(const kernels::KernelTable& kernels, const std::byte* prepared,
+                            std::int64_t num_rows, std::int64_t row_begin, std::int64_t row_end,
+                            std::int64_t panel_begin, std::int64_t panel_end, float* y,
+                            std::int64_t ld_y) const {
+  const PreparedLayout layout = LayoutFor(kernels, segments_, num_inputs_);
+  for (const Segment& segment : segments_) {
+    const std::int64_t begin = std::max(panel_begin - segment.first_panel, std::int64_t{0});
+    const std::int64_t end = std::min(panel_end - segment.first_panel, kernels::NumPanels(segment.matrix.n));
+    if (begin >= end) continue;
+    const auto kind = kernels.activation_kind(segment.matrix.format);
+    const std::size_t row_bytes = layout.row_bytes[static_cast<std::size_t>(kind)];
+    float* out = y + row_begin * ld_y + segment.first_output;
+    kernels.gemm({.activations = prepared + layout.Offset(kind, num_rows) +
+                                 row_bytes * static_cast<std::size_t>(row_begin),
+                  .num_rows = row_end - row_begin,
+                  .weights = &segment.matrix,
+                  .panel_begin = begin,
+                  .panel_end = end,
+                  .out = out,
+                  .ld_out = ld_y});
+    if (bias_.empty()) continue;
+    const std::int64_t first = begin * kernels::kPanelWidth;
+    const std::int64_t last = std::min(end * kernels::kPanelWidth, segment.matrix.n);
+    kernels.add_bias(out + first, bias_.data() + segment.first_output + first, row_end - row_begin,
+                     last - first, ld_y);
+  }
+}
+
+void Linear::Multiply(const ExecContext& context, const std::byte* prepared, std::int64_t num_rows, float* y,
+                      std::int64_t ld_y) const {
+  const std::int64_t row_tasks = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
+  // Two tasks for every thread at least, where there are so many panels.
+  const std::int64_t per_task = std::clamp(num_panels_ * row_tasks / (2 * context.pool->num_threads()),
+                                           std::int64_t{1}, kPanelsPerTask);
+  const std::int64_t panel_tasks = (num_panels_ + per_task - 1) / per_task;
+  const std::int64_t num_tasks = panel_tasks * row_tasks;
+  const auto run = [&](std::int64_t task) {
+    const std::int64_t row = task / panel_tasks * kRowsPerTask, panel = task % panel_tasks * per_task;
+    MultiplyPanels(*context.kernels, prepared, num_rows, row, std::min(row + kRowsPerTask, num_rows), panel,
+                   std::min(panel + per_task, num_panels_), y, ld_y);
+  };
+  if (num_tasks <= 1 || context.pool->num_threads() == 1) {
+    for (std::int64_t task = 0; task < num_tasks; ++task) run(task);
+    return;
+  }
+  // Relaxed: the counter hands out numbers only; the pool orders what the tasks read and write.
+  std::atomic<std::int64_t> next{0};
+  context.pool->Run([&](int) {
+    for (std::int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) run(task);
+  });
+}
+
+void Linear::Forward(const ExecContext& context, const float* x, std::int64_t ld_x, std::int64_t num_rows,
+                     float* y, std::int64_t ld_y) const {
+  const Workspace::Scope scope(context.workspace);
+  auto* prepared = context.workspace->Take<std::byte>(PreparedRowBytes(*context.kernels) *
+                                                      static_cast<std::size_t>(num_rows));
+  ForRows(context, num_rows, num_inputs_, [&](std::int64_t begin, std::int64_t end) {
+    Prepare(*context.kernels, x, ld_x, begin, end, num_rows, prepared);
+  });
+  Multiply(context, prepared, num_rows, y, ld_y);
+}
+
+void Embed(const ExecContext& context, const kernels::PackedMatrix& table, std::span<const TokenId> tokens,
+           float* out) {
+  ForRows(context, static_cast<std::int64_t>(tokens.size()), table.k,
+          [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t row = begin; row < end; ++row) {
+              const std::int64_t token = tokens[static_cast<std::size_t>(row)].value();
+              CHECK(token >= 0 && token < table.n);
+              kernels::UnpackRow(table, token, out + row * table.k);
+            }
+          });
+}
+
+}  // namespace quire::nn

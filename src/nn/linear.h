@@ -1,0 +1,93 @@
+// y = x Wᵀ + b for any weight format, and the embedding, which reads single rows of the same packed matrices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/strong_id.h"
+#include "kernels/kernel_table.h"
+#include "nn/exec_context.h"
+
+namespace quire::nn {
+
+// A packed matrix and the memory that holds it.
+class PackedWeights {
+ public:
+  // Zero weights, to be filled panel by panel.
+  static Result<PackedWeights> Create(kernels::WeightFormat format, std::int64_t num_outputs,
+                                      std::int64_t num_inputs);
+
+  const kernels::PackedMatrix& matrix() const { return matrix_; }
+  std::byte* panel(std::int64_t index) {
+    return memory_.data() + static_cast<std::size_t>(index) * kernels::PanelBytes(matrix_.format, matrix_.k);
+  }
+  std::size_t bytes() const { return memory_.size(); }
+
+ private:
+  AlignedBuffer memory_;
+  kernels::PackedMatrix matrix_;
+};
+
+// The segments of one Linear are stacked along the outputs and may have different formats (a file may keep
+// attn_v in a finer type than attn_q and attn_k). Views matrices that the model owns, so that a head can
+// share the embedding's. Const after construction. Threads split outputs and rows, never the inner dimension:
+// a row of y is a function of that row of x.
+class Linear {
+ public:
+  Linear() = default;
+  // `bias` is empty or has one entry for every output. All segments have the same k.
+  Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias);
+
+  std::int64_t num_inputs() const { return num_inputs_; }
+  std::int64_t num_outputs() const { return num_outputs_; }
+
+  // Bytes of the prepared activations of one row, in all kinds that the segments need.
+  std::size_t PreparedRowBytes(const kernels::KernelTable& kernels) const;
+  // Converts rows [begin, end) of x [num_rows, num_inputs] (row stride ld_x) once for every kind of
+  // activation that the segments read. `prepared` holds num_rows · PreparedRowBytes() and is 64-byte aligned.
+  // Rows may be prepared by different threads.
+  void Prepare(const kernels::KernelTable& kernels, const float* x, std::int64_t ld_x, std::int64_t begin,
+               std::int64_t end, std::int64_t num_rows, std::byte* prepared) const;
+  // y [num_rows, num_outputs] with row stride ld_y, from what Prepare made of all rows.
+  void Multiply(const ExecContext& context, const std::byte* prepared, std::int64_t num_rows, float* y,
+                std::int64_t ld_y) const;
+  // Both; takes num_rows · PreparedRowBytes() of the workspace meanwhile.
+  void Forward(const ExecContext& context, const float* x, std::int64_t ld_x, std::int64_t num_rows, float* y,
+               std::int64_t ld_y) const;
+
+ private:
+  struct Segment {
+    kernels::PackedMatrix matrix;
+    std::int64_t first_output = 0;
+    std::int64_t first_panel = 0;  // counted over all segments
+  };
+
+  void MultiplyPanels(const kernels::KernelTable& kernels, const std::byte* prepared, std::int64_t num_rows,
+                      std::int64_t row_begin, std::int64_t row_end, std::int64_t panel_begin,
+                      std::int64_t panel_end, float* y, std::int64_t ld_y) const;
+
+  std::vector<Segment> segments_;
+  std::vector<float> bias_;  // [num_outputs], or empty
+  std::int64_t num_inputs_ = 0, num_outputs_ = 0, num_panels_ = 0;
+};
+
+// Calls body(begin, end) on ranges of rows over the threads, on the calling thread alone when the work
+// (num_rows · floats_per_row) is too small to be worth a fork and a join.
+template <typename Body>
+void ForRows(const ExecContext& context, std::int64_t num_rows, std::int64_t floats_per_row, Body&& body) {
+  // A fork and join costs a few microseconds, in which one core handles about this many floats of a simple
+  // operator.
+  constexpr std::int64_t kWorthForking = 16384;
+  if (num_rows * floats_per_row < kWorthForking) {
+    if (num_rows > 0) body(std::int64_t{0}, num_rows);
+    return;
+  }
+  context.pool->ParallelFor(num_rows, 1, body);
+}
+
+// out [tokens.size(), table.k]: row t is row tokens[t] of the table. Ids are below table.n.
+void Embed(const ExecContext& context, const kernels::PackedMatrix& table, std::span<const TokenId> tokens,
+           float* out);
+
+}  // namespace quire::nn

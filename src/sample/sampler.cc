@@ -1,0 +1,340 @@
+#include "sample/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "base/counter_rng.h"
+
+namespace quire::sample {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// Logits are reduced in chunks of this many: few enough that a draw ends with a short scalar walk, enough
+// that the vector kernels run at full speed.
+constexpr std::size_t kChunk = 1024;
+// vLLM's _SAMPLING_EPS: a temperature below it means greedy.
+constexpr double kGreedyTemperature = 1e-5;
+// Up to this many, the best logits are found with a heap in one pass; more are gathered and partitioned.
+constexpr std::size_t kHeapMax = 256;
+
+std::size_t NumChunks(std::size_t n) {
+  return (n + kChunk - 1) / kChunk;
+}
+
+std::span<const float> Chunk(std::span<const float> logits, std::size_t index) {
+  const std::size_t begin = index * kChunk;
+  return logits.subspan(begin, std::min(kChunk, logits.size() - begin));
+}
+
+double Weight(float x, float max, float scale) {
+  return std::exp((static_cast<double>(x) - static_cast<double>(max)) * static_cast<double>(scale));
+}
+
+}  // namespace
+
+Sampler::Sampler(const kernels::KernelTable* kernels, int vocab_size)
+    : kernels_(kernels), vocab_size_(vocab_size) {
+  CHECK(vocab_size >= 1);
+  const auto size = static_cast<std::size_t>(vocab_size);
+  raw_.resize(size);
+  candidates_.reserve(size);
+  chunk_max_.resize(NumChunks(size));
+  chunk_mass_.resize(NumChunks(size));
+  stamp_.resize(size);
+  count_.resize(size);
+}
+
+Sampled Sampler::Sample(std::span<float> logits, const SampleRequest& request) {
+  CHECK(static_cast<int>(logits.size()) == vocab_size_);
+  const SamplingParams& params = *request.params;
+  std::span<const float> raw = logits;
+  const bool changes = !params.logit_bias.empty() || !request.masked.empty() ||
+                       params.repetition_penalty != 1 || params.presence_penalty != 0 ||
+                       params.frequency_penalty != 0;
+  if (changes) {
+    if (params.logprobs) {
+      std::ranges::copy(logits, raw_.begin());
+      raw = raw_;
+    }
+    ApplyBiasAndMask(logits, request);
+    ApplyPenalties(logits, request);
+  }
+  Sampled sampled{TokenId(Draw(logits, request)), std::nullopt};
+  if (params.logprobs) sampled.logprobs = Logprobs(raw, sampled.token, *params.logprobs);
+  return sampled;
+}
+
+// ---- What changes the logits
+// ---------------------------------------------------------------------------------------
+
+void Sampler::ApplyBiasAndMask(std::span<float> logits, const SampleRequest& request) const {
+  const auto in_range = [&](TokenId id) { return id.value() >= 0 && id.value() < vocab_size_; };
+  for (const auto& [id, bias] : request.params->logit_bias) {
+    if (in_range(id)) logits[static_cast<std::size_t>(id.value())] += bias;
+  }
+  for (const TokenId id : request.masked) {
+    if (in_range(id)) logits[static_cast<std::size_t>(id.value())] = -kInfinity;
+  }
+}
+
+void Sampler::ApplyPenalties(std::span<float> logits, const SampleRequest& request) {
+  const auto repetition = static_cast<float>(request.params->repetition_penalty);
+  const auto frequency = static_cast<float>(request.params->frequency_penalty);
+  const auto presence = static_cast<float>(request.params->presence_penalty);
+  if (repetition == 1 && frequency == 0 && presence == 0) return;
+  if (++current_stamp_ == 0) {  // after 2³² rows old stamps would look new
+    std::ranges::fill(stamp_, 0);
+    current_stamp_ = 1;
+  }
+  const auto see = [&](TokenId id, std::uint32_t occurrences) {
+    if (id.value() < 0 || id.value() >= vocab_size_) return;
+    const auto i = static_cast<std::size_t>(id.value());
+    if (stamp_[i] != current_stamp_) {
+      stamp_[i] = current_stamp_;
+      count_[i] = 0;
+    }
+    count_[i] += occurrences;
+  };
+  for (const TokenId id : request.output) see(id, 1);
+  if (repetition != 1) {
+    for (const TokenId id : request.prompt) see(id, 0);
+  }
+  constexpr std::uint32_t kApplied = std::numeric_limits<std::uint32_t>::max();
+  const auto apply = [&](TokenId id) {
+    if (id.value() < 0 || id.value() >= vocab_size_) return;
+    const auto i = static_cast<std::size_t>(id.value());
+    const std::uint32_t count = count_[i];
+    if (stamp_[i] != current_stamp_ || count == kApplied) return;
+    float& logit = logits[i];
+    logit = logit > 0 ? logit / repetition : logit * repetition;
+    logit -= frequency * static_cast<float>(count);
+    if (count > 0) logit -= presence;
+    count_[i] = kApplied;
+  };
+  for (const TokenId id : request.output) apply(id);
+  for (const TokenId id : request.prompt) apply(id);
+}
+
+// ---- Reductions and selections
+// -------------------------------------------------------------------------------------
+
+Sampler::Candidate Sampler::FindMax(std::span<const float> logits) {
+  Candidate best{-kInfinity, 0};
+  for (std::size_t c = 0; c < chunk_max_.size(); ++c) {
+    const std::span<const float> chunk = Chunk(logits, c);
+    std::int64_t index = 0;
+    chunk_max_[c] = kernels_->max_value(chunk.data(), static_cast<std::int64_t>(chunk.size()), &index);
+    if (chunk_max_[c] > best.logit)
+      best = {chunk_max_[c], static_cast<std::int32_t>(c * kChunk) + static_cast<std::int32_t>(index)};
+  }
+  return best;
+}
+
+double Sampler::SumWeights(std::span<const float> logits, float max, float scale) {
+  double total = 0;
+  for (std::size_t c = 0; c < chunk_mass_.size(); ++c) {
+    const std::span<const float> chunk = Chunk(logits, c);
+    chunk_mass_[c] = kernels_->sum_exp(chunk.data(), static_cast<std::int64_t>(chunk.size()), max, scale);
+    total += chunk_mass_[c];
+  }
+  return total;
+}
+
+void Sampler::Gather(std::span<const float> logits, double floor) {
+  candidates_.clear();
+  for (std::size_t c = 0; c < chunk_max_.size(); ++c) {
+    if (static_cast<double>(chunk_max_[c]) < floor) continue;
+    const std::span<const float> chunk = Chunk(logits, c);
+    for (std::size_t i = 0; i < chunk.size(); ++i) {
+      if (static_cast<double>(chunk[i]) >= floor && chunk[i] > -kInfinity) {
+        candidates_.push_back({chunk[i], static_cast<std::int32_t>(c * kChunk + i)});
+      }
+    }
+  }
+}
+
+void Sampler::SelectTop(std::span<const float> logits, std::size_t count, double floor) {
+  if (count > kHeapMax) {
+    Gather(logits, floor);
+    if (candidates_.size() > count) {
+      std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count),
+                       candidates_.end(), Before);
+      candidates_.resize(count);
+    }
+    std::ranges::sort(candidates_, Before);
+    return;
+  }
+  // The heap's front is the worst of the best so far. Ids ascend, so an equal logit never displaces an
+  // earlier one.
+  candidates_.clear();
+  for (std::size_t c = 0; c < chunk_max_.size() && count > 0; ++c) {
+    const bool full = candidates_.size() == count;
+    if (static_cast<double>(chunk_max_[c]) < floor || (full && !(chunk_max_[c] > candidates_.front().logit)))
+      continue;
+    const std::span<const float> chunk = Chunk(logits, c);
+    for (std::size_t i = 0; i < chunk.size(); ++i) {
+      const Candidate candidate{chunk[i], static_cast<std::int32_t>(c * kChunk + i)};
+      if (!(static_cast<double>(chunk[i]) >= floor) || chunk[i] == -kInfinity) continue;
+      if (candidates_.size() == count) {
+        if (!(candidate.logit > candidates_.front().logit)) continue;
+        std::ranges::pop_heap(candidates_, Before);
+        candidates_.pop_back();
+      }
+      candidates_.push_back(candidate);
+      std::ranges::push_heap(candidates_, Before);
+    }
+  }
+  std::ranges::sort_heap(candidates_, Before);
+}
+
+// ---- Drawing
+// -------------------------------------------------------------------------------------------------------
+
+std::int32_t Sampler::Draw(std::span<const float> logits, const SampleRequest& request) {
+  const SamplingParams& params = *request.params;
+  const Candidate best = FindMax(logits);
+  const bool greedy = params.temperature < kGreedyTemperature || params.top_k == 1 || params.top_p <= 0;
+  if (greedy || !std::isfinite(best.logit)) return best.id;
+
+  const double uniform = UniformDouble(params.seed, request.prompt.size() + request.output.size(),
+                                       static_cast<std::uint32_t>(request.choice));
+  const auto scale = static_cast<float>(1.0 / params.temperature);
+  const float max = best.logit;
+  const double floor = params.min_p > 0
+                           ? static_cast<double>(max) + std::log(params.min_p) / static_cast<double>(scale)
+                           : -std::numeric_limits<double>::infinity();
+  if (params.top_k > 0 && params.top_k < vocab_size_) {
+    SelectTop(logits, static_cast<std::size_t>(params.top_k), floor);
+  } else if (params.min_p > 0) {
+    Gather(logits, floor);
+  } else if (params.top_p < 1) {
+    const double total = SumWeights(logits, max, scale);
+    if (!std::isfinite(total)) return best.id;
+    GatherMass(logits, params.top_p * total, max, scale);
+    return DrawFromCandidates(CutToMass(params.top_p * total, max, scale), max, scale, uniform);
+  } else {
+    return DrawFromAll(logits, best, scale, uniform);
+  }
+  double mass = CandidateMass(max, scale);
+  if (params.top_p < 1) mass = CutToMass(params.top_p * mass, max, scale);
+  return DrawFromCandidates(mass, max, scale, uniform);
+}
+
+std::int32_t Sampler::DrawFromAll(std::span<const float> logits, Candidate best, float scale,
+                                  double uniform) {
+  const double total = SumWeights(logits, best.logit, scale);
+  if (!std::isfinite(total)) return best.id;
+  // The chunk in which the running sum passes the target; if rounding lets none pass, the last one with any
+  // weight.
+  double rest = uniform * total;
+  std::size_t chosen = 0;
+  for (std::size_t c = 0; c < chunk_mass_.size(); ++c) {
+    if (chunk_mass_[c] <= 0) continue;
+    chosen = c;
+    if (rest < chunk_mass_[c]) break;
+    rest -= chunk_mass_[c];
+  }
+  const std::span<const float> chunk = Chunk(logits, chosen);
+  std::int32_t token = best.id;
+  for (std::size_t i = 0; i < chunk.size(); ++i) {
+    const double weight = Weight(chunk[i], best.logit, scale);
+    if (!(weight > 0)) continue;
+    token = static_cast<std::int32_t>(chosen * kChunk + i);
+    if (rest < weight) break;
+    rest -= weight;
+  }
+  return token;
+}
+
+double Sampler::CandidateMass(float max, float scale) const {
+  double mass = 0;
+  for (const Candidate& candidate : candidates_) mass += Weight(candidate.logit, max, scale);
+  return mass;
+}
+
+void Sampler::GatherMass(std::span<const float> logits, double target, float max, float scale) {
+  // Most of the probability usually lies within a few units of the best logit; look deeper only when it does
+  // not.
+  for (const double depth : {5.0, 10.0, 20.0}) {
+    Gather(logits, static_cast<double>(max) - depth / static_cast<double>(scale));
+    if (CandidateMass(max, scale) >= target) return;
+  }
+  Gather(logits, -std::numeric_limits<double>::infinity());
+}
+
+double Sampler::CutToMass(double target, float max, float scale) {
+  // Sorted piece by piece, so that a flat distribution does not cost a sort of the whole vocabulary.
+  std::size_t sorted = 0;
+  double mass = 0;
+  for (std::size_t step = 64; sorted < candidates_.size(); step *= 4) {
+    const std::size_t end = std::min(candidates_.size(), sorted + step);
+    const auto begin_at = candidates_.begin() + static_cast<std::ptrdiff_t>(sorted);
+    const auto end_at = candidates_.begin() + static_cast<std::ptrdiff_t>(end);
+    if (end_at != candidates_.end()) std::nth_element(begin_at, end_at, candidates_.end(), Before);
+    std::sort(begin_at, end_at, Before);
+    for (; sorted < end; ++sorted) {
+      mass += Weight(candidates_[sorted].logit, max, scale);
+      if (mass >= target) {
+        candidates_.resize(sorted + 1);
+        return mass;
+      }
+    }
+  }
+  return mass;
+}
+
+std::int32_t Sampler::DrawFromCandidates(double mass, float max, float scale, double uniform) const {
+  CHECK(!candidates_.empty());  // the best logit passes every filter
+  double rest = uniform * mass;
+  std::int32_t token = candidates_.front().id;
+  for (const Candidate& candidate : candidates_) {
+    const double weight = Weight(candidate.logit, max, scale);
+    if (!(weight > 0)) continue;
+    token = candidate.id;
+    if (rest < weight) break;
+    rest -= weight;
+  }
+  return token;
+}
+
+// ---- Log-probabilities
+// ---------------------------------------------------------------------------------------------
+
+PositionLogprobs Sampler::Logprobs(std::span<const float> logits, TokenId token, int num_top) {
+  const Candidate best = FindMax(logits);
+  const double log_sum = std::log(SumWeights(logits, best.logit, 1.0f));
+  // With an infinite or NaN logit in the row the sum says nothing: the largest value has all the probability.
+  const bool usable = std::isfinite(best.logit) && std::isfinite(log_sum);
+  const auto logprob = [&](float x) {
+    if (!usable) return x == best.logit ? 0.0f : -kInfinity;
+    if (std::isnan(x)) return -kInfinity;
+    return static_cast<float>(static_cast<double>(x) - static_cast<double>(best.logit) - log_sum);
+  };
+
+  PositionLogprobs result;
+  const float chosen = logits[static_cast<std::size_t>(token.value())];
+  int rank = 1;
+  for (std::size_t c = 0; c < chunk_max_.size(); ++c) {
+    if (!(chunk_max_[c] >= chosen)) continue;
+    const std::span<const float> chunk = Chunk(logits, c);
+    const auto first = static_cast<std::int32_t>(c * kChunk);
+    for (std::size_t i = 0; i < chunk.size(); ++i) {
+      rank +=
+          chunk[i] > chosen || (chunk[i] == chosen && first + static_cast<std::int32_t>(i) < token.value());
+    }
+  }
+  result.chosen = {token, logprob(chosen), rank};
+
+  const auto count = static_cast<std::size_t>(num_top < 0 ? vocab_size_ : std::min(num_top, vocab_size_));
+  SelectTop(logits, count, -std::numeric_limits<double>::infinity());
+  result.top.reserve(candidates_.size());
+  for (const Candidate& candidate : candidates_) {
+    result.top.push_back(
+        {TokenId(candidate.id), logprob(candidate.logit), static_cast<int>(result.top.size()) + 1});
+  }
+  return result;
+}
+
+}  // namespace quire::sample
