@@ -43,8 +43,7 @@ class Decoder final : public Model {
                              int num_logit_rows) const override;
   void ForwardHidden(const nn::ExecContext& context, const ForwardBatch& batch, nn::KvPool* kv,
                      float* hidden) const override;
-  void Logits(const nn::ExecContext& context, const float* hidden, int num_rows,
-              float* logits) const override;
+  void Logits(const nn::ExecContext& context, const float* hidden, int num_rows, float* logits) const override;
 
  private:
   struct Step;  // the buffers of one forward pass

@@ -59,8 +59,7 @@ Decoder::Step Decoder::TakeStep(const kernels::KernelTable& kernels, int num_thr
   std::size_t prepared_bytes = 0;
   for (const DecoderLayer& layer : layers_) {
     const auto need = [&](const nn::Linear& linear, std::int64_t rows) {
-      prepared_bytes =
-          std::max(prepared_bytes, linear.PreparedRowBytes(kernels) * static_cast<std::size_t>(rows));
+      prepared_bytes = std::max(prepared_bytes, linear.PreparedRowBytes(kernels) * static_cast<std::size_t>(rows));
     };
     need(layer.qkv_proj, num_tokens);
     need(layer.o_proj, num_tokens);
@@ -80,11 +79,10 @@ Decoder::Step Decoder::TakeStep(const kernels::KernelTable& kernels, int num_thr
   step.sin = take_floats(num_tokens, rope_.num_pairs());
   step.slots = taker->template Take<std::int64_t>(static_cast<std::size_t>(num_tokens));
   step.prepared = taker->template Take<std::byte>(prepared_bytes);
-  step.attention_scratch = taker->template Take<std::byte>(
-      nn::AttentionScratchBytes(kernels, kv_layout(), config_.num_heads, num_threads));
+  step.attention_scratch =
+      taker->template Take<std::byte>(nn::AttentionScratchBytes(kernels, kv_layout(), config_.num_heads, num_threads));
   step.sequences = taker->template Take<nn::AttentionSequence>(static_cast<std::size_t>(num_sequences));
-  step.task_memory =
-      taker->template Take<nn::AttentionTask>(nn::MaxAttentionTasks(num_tokens, config_.num_kv_heads));
+  step.task_memory = taker->template Take<nn::AttentionTask>(nn::MaxAttentionTasks(num_tokens, config_.num_kv_heads));
   return step;
 }
 
@@ -98,8 +96,7 @@ kernels::KvLayout Decoder::kv_layout() const {
 std::size_t Decoder::WorkspaceBytes(const kernels::KernelTable& kernels, int num_threads, int num_tokens,
                                     int num_logit_rows) const {
   CountingTaker forward;
-  forward.Take<float>(static_cast<std::size_t>(num_logit_rows) *
-                      static_cast<std::size_t>(config_.hidden_size));
+  forward.Take<float>(static_cast<std::size_t>(num_logit_rows) * static_cast<std::size_t>(config_.hidden_size));
   CountingTaker logits = forward;
   TakeStep(kernels, num_threads, num_tokens, num_tokens, &forward);
   logits.Take<std::byte>(lm_head_.PreparedRowBytes(kernels) * static_cast<std::size_t>(num_logit_rows));
@@ -110,8 +107,7 @@ void Decoder::FillPositions(const nn::ExecContext& context, const ForwardBatch& 
   constexpr std::int64_t block_size = kernels::KvLayout::block_size;
   std::size_t count = 0;
   for (const SequenceSlice& slice : batch.sequences) {
-    step->sequences[count++] = {slice.token_begin, slice.num_tokens, slice.first_position,
-                                slice.blocks.data()};
+    step->sequences[count++] = {slice.token_begin, slice.num_tokens, slice.first_position, slice.blocks.data()};
     const std::int64_t last = std::int64_t{slice.first_position} + slice.num_tokens - 1;
     CHECK(slice.num_tokens >= 1 && last / block_size < static_cast<std::int64_t>(slice.blocks.size()));
   }
@@ -129,8 +125,7 @@ void Decoder::FillPositions(const nn::ExecContext& context, const ForwardBatch& 
   }
 }
 
-void Decoder::RotateAndStore(const nn::ExecContext& context, int index, nn::KvPool* kv,
-                             const Step& step) const {
+void Decoder::RotateAndStore(const nn::ExecContext& context, int index, nn::KvPool* kv, const Step& step) const {
   const DecoderLayer& layer = layers_[static_cast<std::size_t>(index)];
   const kernels::KernelTable& table = *context.kernels;
   const std::int64_t stride = qkv_size(), head_dim = config_.head_dim, pairs = rope_.num_pairs();
@@ -138,9 +133,7 @@ void Decoder::RotateAndStore(const nn::ExecContext& context, int index, nn::KvPo
   // write whole vectors of them.
   const auto block_boundary = [&](std::int64_t row) {
     constexpr std::int64_t block_size = kernels::KvLayout::block_size;
-    while (row > 0 && row < step.num_tokens &&
-           step.slots[row] / block_size == step.slots[row - 1] / block_size)
-      ++row;
+    while (row > 0 && row < step.num_tokens && step.slots[row] / block_size == step.slots[row - 1] / block_size) ++row;
     return row;
   };
   nn::ForRows(context, step.num_tokens, stride, [&](std::int64_t chunk_begin, std::int64_t chunk_end) {
@@ -149,10 +142,10 @@ void Decoder::RotateAndStore(const nn::ExecContext& context, int index, nn::KvPo
     for (std::int64_t row = begin; row < end && !layer.query_norm.empty(); ++row) {
       float* q = step.qkv + row * stride;
       float* k = q + q_size();
-      table.rms_norm(q, layer.query_norm.data(), config_.rms_norm_eps, config_.num_heads, head_dim, head_dim,
-                     head_dim, q);
-      table.rms_norm(k, layer.key_norm.data(), config_.rms_norm_eps, config_.num_kv_heads, head_dim, head_dim,
-                     head_dim, k);
+      table.rms_norm(q, layer.query_norm.data(), config_.rms_norm_eps, config_.num_heads, head_dim, head_dim, head_dim,
+                     q);
+      table.rms_norm(k, layer.key_norm.data(), config_.rms_norm_eps, config_.num_kv_heads, head_dim, head_dim, head_dim,
+                     k);
     }
     // Q and K lie next to each other, and every head of both is rotated by the same angles.
     table.rope(step.qkv + begin * stride, end - begin, config_.num_heads + config_.num_kv_heads, head_dim,
@@ -178,22 +171,20 @@ void Decoder::Attention(const nn::ExecContext& context, int index, nn::KvPool* k
     float* x = step->x + begin * hidden;
     float* y = step->normed + begin * hidden;
     if (index == 0) {
-      table.rms_norm(x, layer.input_norm.data(), config_.rms_norm_eps, end - begin, hidden, hidden, hidden,
-                     y);
+      table.rms_norm(x, layer.input_norm.data(), config_.rms_norm_eps, end - begin, hidden, hidden, hidden, y);
     } else {
-      table.add_rms_norm(x, step->delta + begin * hidden, layer.input_norm.data(), config_.rms_norm_eps,
-                         end - begin, hidden, y);
+      table.add_rms_norm(x, step->delta + begin * hidden, layer.input_norm.data(), config_.rms_norm_eps, end - begin,
+                         hidden, y);
     }
     layer.qkv_proj.Prepare(table, step->normed, hidden, begin, end, rows, step->prepared);
   });
   layer.qkv_proj.Multiply(context, step->prepared, rows, step->qkv, qkv_size());
   RotateAndStore(context, index, kv, *step);
-  const nn::AttentionShape shape{
-      .num_heads = config_.num_heads,
-      .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-      .window = layer.window};
-  nn::RunAttention(context, *kv, index, shape, step->sequence_span, step->tasks, step->qkv, qkv_size(),
-                   step->mixed, q_size(), step->attention_scratch);
+  const nn::AttentionShape shape{.num_heads = config_.num_heads,
+                                 .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
+                                 .window = layer.window};
+  nn::RunAttention(context, *kv, index, shape, step->sequence_span, step->tasks, step->qkv, qkv_size(), step->mixed,
+                   q_size(), step->attention_scratch);
   nn::ForRows(context, rows, q_size(), [&](std::int64_t begin, std::int64_t end) {
     layer.o_proj.Prepare(table, step->mixed, q_size(), begin, end, rows, step->prepared);
   });
@@ -237,8 +228,7 @@ void Decoder::ForwardHidden(const nn::ExecContext& context, const ForwardBatch& 
     Attention(context, static_cast<int>(index), kv, &step);
     Mlp(context, layers_[index], &step);
   }
-  const auto num_rows = static_cast<std::int64_t>(batch.logit_rows.size()),
-             size = std::int64_t{config_.hidden_size};
+  const auto num_rows = static_cast<std::int64_t>(batch.logit_rows.size()), size = std::int64_t{config_.hidden_size};
   nn::ForRows(context, num_rows, size, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t row = batch.logit_rows[static_cast<std::size_t>(i)];

@@ -42,8 +42,7 @@ Result<std::unique_ptr<Model>> Model::Load(const weights::ModelSource& source, c
   return Decoder::Load(source, options, pool);
 }
 
-void Model::Forward(const nn::ExecContext& context, const ForwardBatch& batch, nn::KvPool* kv,
-                    float* logits) const {
+void Model::Forward(const nn::ExecContext& context, const ForwardBatch& batch, nn::KvPool* kv, float* logits) const {
   const nn::Workspace::Scope scope(context.workspace);
   const std::size_t num_rows = batch.logit_rows.size();
   auto* hidden = context.workspace->Take<float>(num_rows * static_cast<std::size_t>(config().hidden_size));
@@ -53,8 +52,7 @@ void Model::Forward(const nn::ExecContext& context, const ForwardBatch& batch, n
 
 Decoder::Decoder(weights::ModelConfig config, const LoadOptions& options)
     : config_(std::move(config)), kv_dtype_(options.kv_dtype) {
-  rope_ =
-      MakeRope(config_, options.max_model_len > 0 ? options.max_model_len : config_.max_position_embeddings);
+  rope_ = MakeRope(config_, options.max_model_len > 0 ? options.max_model_len : config_.max_position_embeddings);
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::Load(const weights::ModelSource& source, const LoadOptions& options,
@@ -80,8 +78,8 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const weights::ModelSource& sourc
 }
 
 Result<> Decoder::LoadHead(WeightLoader* loader, bool is_gguf) {
-  QUIRE_TRY(final_norm_, loader->LoadVector(TensorName(is_gguf, TensorRole::kFinalNorm, TensorPart::kWeight),
-                                            config_.hidden_size));
+  QUIRE_TRY(final_norm_,
+            loader->LoadVector(TensorName(is_gguf, TensorRole::kFinalNorm, TensorPart::kWeight), config_.hidden_size));
   const std::string name = TensorName(is_gguf, TensorRole::kLmHead, TensorPart::kWeight);
   // GGUF says "tied" by leaving the head out. A Hugging Face folder that ties them may still hold a copy of
   // the embedding under the head's name; the configuration decides.
@@ -98,9 +96,7 @@ Result<> Decoder::LoadHead(WeightLoader* loader, bool is_gguf) {
 }
 
 Result<DecoderLayer> Decoder::LoadLayer(WeightLoader* loader, bool is_gguf, int index) {
-  const auto full_name = [&](TensorRole role) {
-    return TensorName(is_gguf, role, TensorPart::kWeight, index);
-  };
+  const auto full_name = [&](TensorRole role) { return TensorName(is_gguf, role, TensorPart::kWeight, index); };
   const auto part = [&](TensorRole role, std::int64_t rows, RowOrder order = {}) {
     std::string name = full_name(role);
     name.resize(name.rfind('.'));
@@ -129,8 +125,8 @@ Result<DecoderLayer> Decoder::LoadLayer(WeightLoader* loader, bool is_gguf, int 
   const std::array down{part(TensorRole::kDown, hidden)};
   QUIRE_TRY(layer.down_proj, loader->LoadLinear(down, intermediate, bias(config_.mlp_bias), &storage_));
   const auto i = static_cast<std::size_t>(index);
-  const bool windowed = i < config_.layer_uses_sliding_window.size() ? config_.layer_uses_sliding_window[i]
-                                                                     : config_.sliding_window > 0;
+  const bool windowed =
+      i < config_.layer_uses_sliding_window.size() ? config_.layer_uses_sliding_window[i] : config_.sliding_window > 0;
   layer.window = windowed ? config_.sliding_window : 0;
   return layer;
 }

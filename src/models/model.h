@@ -65,12 +65,10 @@ class Model {
                              float* hidden) const = 0;
   // logits [num_rows, vocab_size] of rows of ForwardHidden's output. Separate, because the logits of a whole
   // batch may not fit in memory: prompt logprobs take them a few rows at a time.
-  virtual void Logits(const nn::ExecContext& context, const float* hidden, int num_rows,
-                      float* logits) const = 0;
+  virtual void Logits(const nn::ExecContext& context, const float* hidden, int num_rows, float* logits) const = 0;
 
   // Both: logits [logit_rows.size(), vocab_size].
-  void Forward(const nn::ExecContext& context, const ForwardBatch& batch, nn::KvPool* kv,
-               float* logits) const;
+  void Forward(const nn::ExecContext& context, const ForwardBatch& batch, nn::KvPool* kv, float* logits) const;
 };
 
 }  // namespace quire::models

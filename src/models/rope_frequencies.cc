@@ -23,8 +23,7 @@ std::vector<double> BaseFrequencies(double theta, int rotary_dim) {
 // Long waves (low frequencies) are stretched by `factor`, short ones stay, those between are mixed.
 void ScaleLlama3(const RopeConfig& rope, std::vector<double>* frequencies) {
   const auto trained = static_cast<double>(rope.original_max_position_embeddings);
-  const double longest_kept = trained / rope.high_freq_factor,
-               shortest_stretched = trained / rope.low_freq_factor;
+  const double longest_kept = trained / rope.high_freq_factor, shortest_stretched = trained / rope.low_freq_factor;
   for (double& frequency : *frequencies) {
     const double wavelength = 2 * std::numbers::pi / frequency;
     if (wavelength < longest_kept) continue;
@@ -65,8 +64,7 @@ double YarnAmplitude(const RopeConfig& rope) {
 
 double DynamicTheta(const RopeConfig& rope, int rotary_dim, double trained, double max_length) {
   if (max_length <= trained || rotary_dim <= 2) return rope.theta;
-  return rope.theta *
-         std::pow(rope.factor * max_length / trained - (rope.factor - 1), rotary_dim / (rotary_dim - 2.0));
+  return rope.theta * std::pow(rope.factor * max_length / trained - (rope.factor - 1), rotary_dim / (rotary_dim - 2.0));
 }
 
 }  // namespace
@@ -75,11 +73,9 @@ nn::Rope MakeRope(const weights::ModelConfig& config, std::int64_t max_length) {
   const RopeConfig& rope = config.rope;
   double theta = rope.theta, amplitude = 1.0;
   if (rope.type == RopeType::kDynamic) {
-    const std::int64_t trained = rope.original_max_position_embeddings > 0
-                                     ? rope.original_max_position_embeddings
-                                     : config.max_position_embeddings;
-    theta =
-        DynamicTheta(rope, config.rotary_dim, static_cast<double>(trained), static_cast<double>(max_length));
+    const std::int64_t trained = rope.original_max_position_embeddings > 0 ? rope.original_max_position_embeddings
+                                                                           : config.max_position_embeddings;
+    theta = DynamicTheta(rope, config.rotary_dim, static_cast<double>(trained), static_cast<double>(max_length));
   }
   std::vector<double> frequencies = BaseFrequencies(theta, config.rotary_dim);
   switch (rope.type) {

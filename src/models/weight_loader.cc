@@ -45,8 +45,7 @@ weights::RowBuffer MakeRowBuffer(std::int64_t columns) {
 WeightLoader::WeightLoader(const weights::ModelSource& source, const LoadOptions& options, ThreadPool* pool)
     : source_(source), options_(options), pool_(pool) {}
 
-Result<const TensorSource*> WeightLoader::Find(const std::string& tensor_name,
-                                               std::span<const std::int64_t> shape) {
+Result<const TensorSource*> WeightLoader::Find(const std::string& tensor_name, std::span<const std::int64_t> shape) {
   const TensorSource* tensor = source_.Find(tensor_name);
   if (tensor == nullptr) {
     return Fail(ErrorCode::kCorrupt, "tensor {} is missing; {} needs it", tensor_name,
@@ -79,8 +78,7 @@ void WeightLoader::Report(std::int64_t bytes, std::string_view tensor_name) {
   if (options_.progress) options_.progress(done_bytes_, source_.total_bytes(), tensor_name);
 }
 
-Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<const Rows> parts,
-                                             std::int64_t columns) {
+Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<const Rows> parts, std::int64_t columns) {
   std::int64_t num_rows = 0;
   for (const Rows& part : parts) num_rows += part.tensor->rows();
   QUIRE_TRY(nn::PackedWeights packed, nn::PackedWeights::Create(format, num_rows, columns));
@@ -95,8 +93,7 @@ Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<cons
       for (; row >= part->tensor->rows(); ++part) row -= part->tensor->rows();
       const weights::TypeTraits& type = *part->tensor->type;
       const std::byte* source =
-          part->tensor->data.data() +
-          FileRowBytes(type, columns) * static_cast<std::size_t>(part->order.FileRow(row));
+          part->tensor->data.data() + FileRowBytes(type, columns) * static_cast<std::size_t>(part->order.FileRow(row));
       weights::RowBuffer& buffer = buffers[static_cast<std::size_t>(i)];
       if (format == type.packed) {
         type.decode_row(source, columns, &buffer);
@@ -106,8 +103,7 @@ Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<cons
       views[static_cast<std::size_t>(i)] = buffer.View();
       views[static_cast<std::size_t>(i)].values = buffer.values.data();
     }
-    kernels::PackPanel(format, columns, std::span(views).first(static_cast<std::size_t>(count)),
-                       packed.panel(panel));
+    kernels::PackPanel(format, columns, std::span(views).first(static_cast<std::size_t>(count)), packed.panel(panel));
   };
 
   std::int64_t file_bytes = 0;
@@ -137,8 +133,7 @@ Result<nn::PackedWeights> WeightLoader::LoadMatrix(const std::string& tensor_nam
   return Pack(PackedFormat(*tensor, columns), std::span(&part, 1), columns);
 }
 
-Result<std::vector<float>> WeightLoader::LoadVector(const std::string& tensor_name, std::int64_t size,
-                                                    RowOrder order) {
+Result<std::vector<float>> WeightLoader::LoadVector(const std::string& tensor_name, std::int64_t size, RowOrder order) {
   QUIRE_TRY(const TensorSource* tensor, Find(tensor_name, std::array{size}));
   std::vector<float> in_file(static_cast<std::size_t>(size)), values(static_cast<std::size_t>(size));
   tensor->type->dequantize_row(tensor->data.data(), size, in_file.data());
@@ -151,8 +146,8 @@ Result<std::vector<float>> WeightLoader::LoadVector(const std::string& tensor_na
   return values;
 }
 
-Result<nn::Linear> WeightLoader::LoadLinear(std::span<const MatrixPart> parts, std::int64_t columns,
-                                            BiasRule rule, std::vector<nn::PackedWeights>* storage) {
+Result<nn::Linear> WeightLoader::LoadLinear(std::span<const MatrixPart> parts, std::int64_t columns, BiasRule rule,
+                                            std::vector<nn::PackedWeights>* storage) {
   std::vector<Rows> tensors;
   for (const MatrixPart& part : parts) {
     QUIRE_TRY(const TensorSource* tensor, Find(part.name + ".weight", std::array{part.rows, columns}));
@@ -161,9 +156,8 @@ Result<nn::Linear> WeightLoader::LoadLinear(std::span<const MatrixPart> parts, s
   std::vector<kernels::PackedMatrix> segments;
   for (auto begin = tensors.begin(); begin != tensors.end();) {
     const WeightFormat format = PackedFormat(*begin->tensor, columns);
-    const auto end = std::find_if(begin, tensors.end(), [&](const Rows& rows) {
-      return PackedFormat(*rows.tensor, columns) != format;
-    });
+    const auto end = std::find_if(begin, tensors.end(),
+                                  [&](const Rows& rows) { return PackedFormat(*rows.tensor, columns) != format; });
     QUIRE_TRY(nn::PackedWeights packed, Pack(format, std::span(begin, end), columns));
     segments.push_back(packed.matrix());
     storage->push_back(std::move(packed));

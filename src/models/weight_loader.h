@@ -59,11 +59,9 @@ class WeightLoader {
   Result<nn::Linear> LoadLinear(std::span<const MatrixPart> parts, std::int64_t columns, BiasRule bias,
                                 std::vector<nn::PackedWeights>* storage);
   // One tensor of rows × columns, packed.
-  Result<nn::PackedWeights> LoadMatrix(const std::string& tensor_name, std::int64_t rows,
-                                       std::int64_t columns);
+  Result<nn::PackedWeights> LoadMatrix(const std::string& tensor_name, std::int64_t rows, std::int64_t columns);
   // A vector as floats.
-  Result<std::vector<float>> LoadVector(const std::string& tensor_name, std::int64_t size,
-                                        RowOrder order = {});
+  Result<std::vector<float>> LoadVector(const std::string& tensor_name, std::int64_t size, RowOrder order = {});
 
   bool Has(std::string_view tensor_name) const { return source_.Find(tensor_name) != nullptr; }
   // Marks a tensor as known though nothing reads it.
@@ -86,10 +84,8 @@ class WeightLoader {
     std::int64_t bytes = 0;
   };
 
-  Result<const weights::TensorSource*> Find(const std::string& tensor_name,
-                                            std::span<const std::int64_t> shape);
-  Result<nn::PackedWeights> Pack(kernels::WeightFormat format, std::span<const Rows> parts,
-                                 std::int64_t columns);
+  Result<const weights::TensorSource*> Find(const std::string& tensor_name, std::span<const std::int64_t> shape);
+  Result<nn::PackedWeights> Pack(kernels::WeightFormat format, std::span<const Rows> parts, std::int64_t columns);
   void CountUse(const weights::TensorSource& tensor, bool is_matrix);
   void Report(std::int64_t bytes, std::string_view tensor_name);
 
