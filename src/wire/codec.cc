@@ -1,0 +1,466 @@
+#include "wire/codec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/utf8.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#include "wire/protocol_generated.h"
+#pragma GCC diagnostic pop
+
+namespace quire::wire {
+namespace {
+
+// A TokenId has the bytes of its number, so that arrays of ids go over as they are.
+static_assert(sizeof(TokenId) == sizeof(std::int32_t) && std::is_trivially_copyable_v<TokenId>);
+
+constexpr std::size_t kTextBytesMax = 64 << 10;  // paths, names, error messages
+constexpr int kLogprobCountMax = std::numeric_limits<std::uint16_t>::max();
+constexpr auto kLastErrorCode = ErrorCode::kInternal;
+constexpr auto kLastFinishReason = FinishReason::kError;
+
+// ---- Encoding
+// ------------------------------------------------------------------------------------------------------
+
+std::string_view Shortened(std::string_view text) {
+  return text.substr(0, kTextBytesMax);
+}
+
+flatbuffers::Offset<flatbuffers::Vector<std::int32_t>> EncodeIds(flatbuffers::FlatBufferBuilder& builder,
+                                                                 std::span<const TokenId> ids) {
+  return builder.CreateVector(reinterpret_cast<const std::int32_t*>(ids.data()), ids.size());
+}
+
+struct EncodedPositions {
+  std::vector<fbs::TokenLogprob> entries;
+  std::vector<std::uint16_t> counts;
+
+  void Add(const PositionLogprobs& position) {
+    const auto count = std::min<std::size_t>(position.top.size() + 1, kLogprobCountMax);
+    counts.push_back(static_cast<std::uint16_t>(count));
+    entries.emplace_back(position.chosen.id.value(), position.chosen.logprob, position.chosen.rank);
+    for (std::size_t i = 0; i + 1 < count; ++i) {
+      entries.emplace_back(position.top[i].id.value(), position.top[i].logprob, position.top[i].rank);
+    }
+  }
+};
+
+flatbuffers::Offset<fbs::Event> EncodeEvent(flatbuffers::FlatBufferBuilder& builder,
+                                            const EngineEvent& event) {
+  EncodedPositions output, prompt;
+  for (const PositionLogprobs& position : event.logprobs) output.Add(position);
+  for (const std::optional<PositionLogprobs>& position : event.prompt_logprobs) {
+    if (position) {
+      prompt.Add(*position);
+    } else {
+      prompt.counts.push_back(0);
+    }
+  }
+  const auto tokens = EncodeIds(builder, event.tokens);
+  const auto logprobs = builder.CreateVectorOfStructs(output.entries);
+  const auto counts = builder.CreateVector(output.counts);
+  const auto prompt_logprobs = builder.CreateVectorOfStructs(prompt.entries);
+  const auto prompt_counts = builder.CreateVector(prompt.counts);
+  const auto error = event.error.empty() ? flatbuffers::Offset<flatbuffers::String>()
+                                         : builder.CreateString(Shortened(event.error));
+  const auto stamp = [](TimePoint time) {
+    return static_cast<std::int64_t>(time.time_since_epoch().count());
+  };
+  const fbs::RequestTimes times(stamp(event.times.queued), stamp(event.times.first_scheduled),
+                                stamp(event.times.last_scheduled), stamp(event.times.first_token),
+                                stamp(event.times.last_token), event.times.num_preemptions);
+  return fbs::CreateEvent(builder, event.request.value(), event.choice, tokens, logprobs, counts,
+                          prompt_logprobs, prompt_counts, static_cast<std::uint8_t>(event.finish_reason),
+                          event.stop_token ? event.stop_token->value() : -1, event.num_cached_tokens, &times,
+                          error);
+}
+
+// ---- Decoding
+// ------------------------------------------------------------------------------------------------------
+
+std::string DecodeText(const flatbuffers::String* text) {
+  if (text == nullptr) return {};
+  return SanitizeUtf8(Shortened(std::string_view(text->data(), text->size())));
+}
+
+std::vector<TokenId> DecodeIds(const flatbuffers::Vector<std::int32_t>* ids) {
+  if (ids == nullptr) return {};
+  std::vector<TokenId> out(ids->size());
+  if (!out.empty()) std::memcpy(out.data(), ids->data(), out.size() * sizeof(TokenId));
+  return out;
+}
+
+Result<> NotNegative(std::string_view name, std::int64_t value) {
+  if (value >= 0) return {};
+  return Fail(ErrorCode::kCorrupt, "{} is {}; it must not be negative", name, value);
+}
+
+using LogprobVector = flatbuffers::Vector<const fbs::TokenLogprob*>;
+
+// Splits flat entries into positions; an entry less or more than the counts say is an error.
+Result<std::vector<std::optional<PositionLogprobs>>> DecodePositions(
+    const LogprobVector* entries, const flatbuffers::Vector<std::uint16_t>* counts) {
+  const std::size_t num_entries = entries == nullptr ? 0 : entries->size();
+  const std::size_t num_positions = counts == nullptr ? 0 : counts->size();
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < num_positions; ++i)
+    total += counts->Get(static_cast<flatbuffers::uoffset_t>(i));
+  if (total != num_entries) {
+    return Fail(ErrorCode::kCorrupt, "an event has {} logprobs for positions that count {}", num_entries,
+                total);
+  }
+  std::vector<std::optional<PositionLogprobs>> positions(num_positions);
+  flatbuffers::uoffset_t next = 0;
+  for (std::size_t i = 0; i < num_positions; ++i) {
+    const std::size_t count = counts->Get(static_cast<flatbuffers::uoffset_t>(i));
+    if (count == 0) continue;
+    PositionLogprobs& position = positions[i].emplace();
+    position.top.reserve(count - 1);
+    for (std::size_t j = 0; j < count; ++j, ++next) {
+      const fbs::TokenLogprob* entry = entries->Get(next);
+      if (std::isnan(entry->logprob())) return Fail(ErrorCode::kCorrupt, "a logprob is NaN");
+      const TokenLogprob value{TokenId(entry->id()), entry->logprob(), entry->rank()};
+      if (j == 0) {
+        position.chosen = value;
+      } else {
+        position.top.push_back(value);
+      }
+    }
+  }
+  return positions;
+}
+
+Result<EngineEvent> DecodeEvent(const fbs::Event& event) {
+  EngineEvent out;
+  out.request = RequestId(event.request());
+  out.choice = event.choice();
+  QUIRE_TRY_VOID(NotNegative("the choice of an event", out.choice));
+  out.tokens = DecodeIds(event.tokens());
+  QUIRE_TRY(auto logprobs, DecodePositions(event.logprobs(), event.logprob_counts()));
+  for (std::optional<PositionLogprobs>& position : logprobs) {
+    if (!position) return Fail(ErrorCode::kCorrupt, "an output position has no logprob");
+    out.logprobs.push_back(*std::move(position));
+  }
+  if (!out.logprobs.empty() && out.logprobs.size() != out.tokens.size()) {
+    return Fail(ErrorCode::kCorrupt, "an event has {} tokens and logprobs for {}", out.tokens.size(),
+                out.logprobs.size());
+  }
+  QUIRE_TRY(out.prompt_logprobs, DecodePositions(event.prompt_logprobs(), event.prompt_logprob_counts()));
+  if (event.finish_reason() > static_cast<std::uint8_t>(kLastFinishReason)) {
+    return Fail(ErrorCode::kCorrupt, "finish reason {} does not exist", event.finish_reason());
+  }
+  out.finish_reason = static_cast<FinishReason>(event.finish_reason());
+  if (event.stop_token() >= 0) out.stop_token = TokenId(event.stop_token());
+  out.num_cached_tokens = event.num_cached_tokens();
+  QUIRE_TRY_VOID(NotNegative("num_cached_tokens of an event", out.num_cached_tokens));
+  if (const fbs::RequestTimes* times = event.times()) {
+    const auto stamp = [](std::int64_t nanoseconds) { return TimePoint(Duration(nanoseconds)); };
+    out.times = {stamp(times->queued()),      stamp(times->first_scheduled()), stamp(times->last_scheduled()),
+                 stamp(times->first_token()), stamp(times->last_token()),      times->num_preemptions()};
+  }
+  out.error = DecodeText(event.error());
+  return out;
+}
+
+Result<Body> DecodeEvents(const fbs::Events& events) {
+  std::vector<EngineEvent> out;
+  if (events.events() != nullptr) {
+    out.reserve(events.events()->size());
+    for (const fbs::Event* event : *events.events()) {
+      QUIRE_TRY(EngineEvent decoded, DecodeEvent(*event));
+      out.push_back(std::move(decoded));
+    }
+  }
+  return out;
+}
+
+Result<Body> DecodeSubmit(const fbs::Submit& submit) {
+  GenerateRequest out;
+  out.id = RequestId(submit.request());
+  out.prompt = DecodeIds(submit.prompt());
+  if (submit.cache_salt() != nullptr) out.cache_salt = submit.cache_salt()->str();
+  SamplingParams& sampling = out.sampling;
+  sampling.temperature = submit.temperature();
+  sampling.top_k = submit.top_k();
+  sampling.top_p = submit.top_p();
+  sampling.min_p = submit.min_p();
+  sampling.repetition_penalty = submit.repetition_penalty();
+  sampling.presence_penalty = submit.presence_penalty();
+  sampling.frequency_penalty = submit.frequency_penalty();
+  if (submit.logit_bias() != nullptr) {
+    for (const fbs::LogitBias* entry : *submit.logit_bias()) {
+      sampling.logit_bias.emplace_back(TokenId(entry->id()), entry->bias());
+    }
+  }
+  sampling.seed = submit.seed();
+  sampling.n = submit.n();
+  if (submit.logprobs() >= 0) sampling.logprobs = submit.logprobs();
+  if (submit.prompt_logprobs() >= 0) sampling.prompt_logprobs = submit.prompt_logprobs();
+  out.stop.max_tokens = submit.max_tokens();
+  out.stop.min_tokens = submit.min_tokens();
+  out.stop.ignore_eos = submit.ignore_eos();
+  out.stop.stop_token_ids = DecodeIds(submit.stop_token_ids());
+  return out;
+}
+
+Result<Body> DecodeReady(const fbs::Ready& ready) {
+  EngineInfo info;
+  info.model_path = DecodeText(ready.model_path());
+  info.architecture = DecodeText(ready.architecture());
+  info.weight_formats = DecodeText(ready.weight_formats());
+  info.isa = DecodeText(ready.isa());
+  info.num_parameters = ready.num_parameters();
+  info.weight_bytes = ready.weight_bytes();
+  info.num_threads = ready.num_threads();
+  info.vocab_size = ready.vocab_size();
+  info.max_model_len = ready.max_model_len();
+  info.block_size = ready.block_size();
+  info.num_blocks = ready.num_blocks();
+  info.max_num_seqs = ready.max_num_seqs();
+  info.max_num_batched_tokens = ready.max_num_batched_tokens();
+  info.kv_dtype = DecodeText(ready.kv_dtype());
+  info.load_seconds = ready.load_seconds();
+  // The front end checks requests against these, so that they cannot be nonsense.
+  for (const auto& [name, value] : {std::pair{"vocab_size", info.vocab_size},
+                                    {"max_model_len", info.max_model_len},
+                                    {"block_size", info.block_size},
+                                    {"max_num_seqs", info.max_num_seqs},
+                                    {"max_num_batched_tokens", info.max_num_batched_tokens}}) {
+    if (value < 1) return Fail(ErrorCode::kCorrupt, "the engine says that its {} is {}", name, value);
+  }
+  return info;
+}
+
+Result<Body> DecodeStats(const fbs::StatsReply& reply) {
+  EngineStats stats;
+  stats.num_requests_running = reply.num_requests_running();
+  stats.num_requests_waiting = reply.num_requests_waiting();
+  stats.num_blocks_total = reply.num_blocks_total();
+  stats.num_blocks_free = reply.num_blocks_free();
+  stats.num_blocks_cached = reply.num_blocks_cached();
+  for (const int gauge : {stats.num_requests_running, stats.num_requests_waiting, stats.num_blocks_total,
+                          stats.num_blocks_free, stats.num_blocks_cached}) {
+    QUIRE_TRY_VOID(NotNegative("a gauge of the engine", gauge));
+  }
+  stats.prompt_tokens = reply.prompt_tokens();
+  stats.generation_tokens = reply.generation_tokens();
+  stats.prefix_cache_queries = reply.prefix_cache_queries();
+  stats.prefix_cache_hits = reply.prefix_cache_hits();
+  stats.prefix_cache_evicted_blocks = reply.prefix_cache_evicted_blocks();
+  stats.preemptions = reply.preemptions();
+  stats.steps = reply.steps();
+  if (const auto* histogram = reply.step_tokens_histogram()) {
+    if (histogram->size() > std::size(kStepTokenBuckets) + 1) {
+      return Fail(ErrorCode::kCorrupt, "a histogram has {} buckets; at most {} exist", histogram->size(),
+                  std::size(kStepTokenBuckets) + 1);
+    }
+    stats.step_tokens_histogram.assign(histogram->begin(), histogram->end());
+  }
+  stats.step_tokens_sum = reply.step_tokens_sum();
+  return stats;
+}
+
+Result<Body> DecodeStatus(const fbs::Status& status) {
+  if (status.ok()) return Status();
+  if (status.code() > static_cast<std::uint8_t>(kLastErrorCode)) {
+    return Fail(ErrorCode::kCorrupt, "error code {} does not exist", status.code());
+  }
+  return Status(std::unexpected(Error{static_cast<ErrorCode>(status.code()), DecodeText(status.message()),
+                                      DecodeText(status.param())}));
+}
+
+Result<Body> DecodeProgress(const fbs::Progress& progress) {
+  QUIRE_TRY_VOID(NotNegative("done_bytes", progress.done_bytes()));
+  QUIRE_TRY_VOID(NotNegative("total_bytes", progress.total_bytes()));
+  return LoadProgress{progress.done_bytes(), progress.total_bytes(), DecodeText(progress.tensor())};
+}
+
+Result<Body> DecodeBody(const fbs::Message& message) {
+  switch (message.body_type()) {
+    case fbs::Body::Hello:
+      return Hello{message.body_as_Hello()->version()};
+    case fbs::Body::Progress:
+      return DecodeProgress(*message.body_as_Progress());
+    case fbs::Body::Ready:
+      return DecodeReady(*message.body_as_Ready());
+    case fbs::Body::Status:
+      return DecodeStatus(*message.body_as_Status());
+    case fbs::Body::Submit:
+      return DecodeSubmit(*message.body_as_Submit());
+    case fbs::Body::Abort:
+      return AbortRequest{RequestId(message.body_as_Abort()->request())};
+    case fbs::Body::StatsRequest:
+      return StatsRequest{};
+    case fbs::Body::StatsReply:
+      return DecodeStats(*message.body_as_StatsReply());
+    case fbs::Body::ResetPrefixCache:
+      return ResetPrefixCacheRequest{};
+    case fbs::Body::Events:
+      return DecodeEvents(*message.body_as_Events());
+    case fbs::Body::NONE:
+      break;
+  }
+  return Fail(ErrorCode::kCorrupt, "message type {} does not exist", static_cast<int>(message.body_type()));
+}
+
+}  // namespace
+
+struct Encoder::Builder {
+  flatbuffers::FlatBufferBuilder flat{4096};
+
+  template <typename T>
+  std::span<const std::byte> Finish(std::uint64_t call, flatbuffers::Offset<T> body) {
+    flat.FinishSizePrefixed(fbs::CreateMessage(flat, call, fbs::BodyTraits<T>::enum_value, body.Union()),
+                            fbs::MessageIdentifier());
+    CHECK(flat.GetSize() <= kFrameBytesMax);  // callers have asked EncodedBytesMax first
+    return std::as_bytes(std::span(flat.GetBufferPointer(), flat.GetSize()));
+  }
+};
+
+Encoder::Encoder() : builder_(std::make_unique<Builder>()) {}
+Encoder::~Encoder() = default;
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const Hello& hello) {
+  builder_->flat.Clear();
+  return builder_->Finish(call, fbs::CreateHello(builder_->flat, hello.version));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const LoadProgress& progress) {
+  flatbuffers::FlatBufferBuilder& flat = builder_->flat;
+  flat.Clear();
+  const auto tensor = flat.CreateString(Shortened(progress.tensor));
+  return builder_->Finish(call, fbs::CreateProgress(flat, progress.done_bytes, progress.total_bytes, tensor));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineInfo& info) {
+  flatbuffers::FlatBufferBuilder& flat = builder_->flat;
+  flat.Clear();
+  const auto model_path = flat.CreateString(Shortened(info.model_path));
+  const auto architecture = flat.CreateString(Shortened(info.architecture));
+  const auto weight_formats = flat.CreateString(Shortened(info.weight_formats));
+  const auto isa = flat.CreateString(Shortened(info.isa));
+  const auto kv_dtype = flat.CreateString(Shortened(info.kv_dtype));
+  return builder_->Finish(
+      call, fbs::CreateReady(flat, model_path, architecture, weight_formats, isa, info.num_parameters,
+                             info.weight_bytes, info.num_threads, info.vocab_size, info.max_model_len,
+                             info.block_size, info.num_blocks, info.max_num_seqs, info.max_num_batched_tokens,
+                             kv_dtype, info.load_seconds));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const Status& status) {
+  flatbuffers::FlatBufferBuilder& flat = builder_->flat;
+  flat.Clear();
+  if (status.has_value()) return builder_->Finish(call, fbs::CreateStatus(flat, true));
+  const Error& error = status.error();
+  const auto message = flat.CreateString(Shortened(error.message));
+  const auto param = flat.CreateString(Shortened(error.param));
+  return builder_->Finish(
+      call, fbs::CreateStatus(flat, false, static_cast<std::uint8_t>(error.code), message, param));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const GenerateRequest& request) {
+  flatbuffers::FlatBufferBuilder& flat = builder_->flat;
+  flat.Clear();
+  const SamplingParams& sampling = request.sampling;
+  std::vector<fbs::LogitBias> biases;
+  biases.reserve(sampling.logit_bias.size());
+  for (const auto& [id, bias] : sampling.logit_bias) biases.emplace_back(id.value(), bias);
+  const auto prompt = EncodeIds(flat, request.prompt);
+  const auto salt = flat.CreateString(request.cache_salt);
+  const auto logit_bias = flat.CreateVectorOfStructs(biases);
+  const auto stop_ids = EncodeIds(flat, request.stop.stop_token_ids);
+  return builder_->Finish(
+      call,
+      fbs::CreateSubmit(flat, request.id.value(), prompt, salt, sampling.temperature, sampling.top_k,
+                        sampling.top_p, sampling.min_p, sampling.repetition_penalty,
+                        sampling.presence_penalty, sampling.frequency_penalty, logit_bias, sampling.seed,
+                        sampling.n, sampling.logprobs.value_or(-1), sampling.prompt_logprobs.value_or(-1),
+                        request.stop.max_tokens, request.stop.min_tokens, request.stop.ignore_eos, stop_ids));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const AbortRequest& abort) {
+  builder_->flat.Clear();
+  return builder_->Finish(call, fbs::CreateAbort(builder_->flat, abort.request.value()));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const StatsRequest&) {
+  builder_->flat.Clear();
+  return builder_->Finish(call, fbs::CreateStatsRequest(builder_->flat));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineStats& stats) {
+  flatbuffers::FlatBufferBuilder& flat = builder_->flat;
+  flat.Clear();
+  const auto histogram = flat.CreateVector(stats.step_tokens_histogram);
+  return builder_->Finish(
+      call, fbs::CreateStatsReply(flat, stats.num_requests_running, stats.num_requests_waiting,
+                                  stats.num_blocks_total, stats.num_blocks_free, stats.num_blocks_cached,
+                                  stats.prompt_tokens, stats.generation_tokens, stats.prefix_cache_queries,
+                                  stats.prefix_cache_hits, stats.prefix_cache_evicted_blocks,
+                                  stats.preemptions, stats.steps, histogram, stats.step_tokens_sum));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const ResetPrefixCacheRequest&) {
+  builder_->flat.Clear();
+  return builder_->Finish(call, fbs::CreateResetPrefixCache(builder_->flat));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, std::span<const EngineEvent> events) {
+  flatbuffers::FlatBufferBuilder& flat = builder_->flat;
+  flat.Clear();
+  std::vector<flatbuffers::Offset<fbs::Event>> offsets;
+  offsets.reserve(events.size());
+  for (const EngineEvent& event : events) offsets.push_back(EncodeEvent(flat, event));
+  return builder_->Finish(call, fbs::CreateEvents(flat, flat.CreateVector(offsets)));
+}
+
+std::size_t EncodedBytesMax(const EngineEvent& event) {
+  // Tables, vector headers, scalars and padding come to about 200 bytes; 512 leaves room.
+  std::size_t bytes =
+      512 + event.tokens.size() * sizeof(std::int32_t) + std::min(event.error.size(), kTextBytesMax);
+  const auto position_bytes = [](const PositionLogprobs& position) {
+    return sizeof(std::uint16_t) + (position.top.size() + 1) * sizeof(fbs::TokenLogprob);
+  };
+  for (const PositionLogprobs& position : event.logprobs) bytes += position_bytes(position);
+  for (const std::optional<PositionLogprobs>& position : event.prompt_logprobs) {
+    bytes += position ? position_bytes(*position) : sizeof(std::uint16_t);
+  }
+  return bytes;
+}
+
+std::size_t EncodedBytesMax(const GenerateRequest& request) {
+  return 512 + (request.prompt.size() + request.stop.stop_token_ids.size()) * sizeof(std::int32_t) +
+         request.cache_salt.size() + request.sampling.logit_bias.size() * sizeof(fbs::LogitBias);
+}
+
+Result<Message> Decode(std::span<const std::byte> frame) {
+  if (frame.size() < kFramePrefixBytes + 8 || frame.size() > kFrameBytesMax) {
+    return Fail(ErrorCode::kCorrupt, "a frame of {} bytes; 12 to {} are allowed", frame.size(),
+                kFrameBytesMax);
+  }
+  const auto* data = reinterpret_cast<const std::uint8_t*>(frame.data());
+  if (flatbuffers::GetPrefixedSize(data) != frame.size() - kFramePrefixBytes) {
+    return Fail(ErrorCode::kCorrupt, "a frame of {} bytes says that it has {}", frame.size(),
+                flatbuffers::GetPrefixedSize(data));
+  }
+  flatbuffers::Verifier verifier(data, frame.size(), /*max_depth=*/16, /*max_tables=*/1 << 17);
+  if (!fbs::VerifySizePrefixedMessageBuffer(verifier)) {
+    return Fail(ErrorCode::kCorrupt, "a message of {} bytes is not well-formed", frame.size());
+  }
+  const fbs::Message* message = fbs::GetSizePrefixedMessage(data);
+  if (message->body() == nullptr) return Fail(ErrorCode::kCorrupt, "a message has no body");
+  QUIRE_TRY(Body body, DecodeBody(*message));
+  return Message{message->call(), std::move(body)};
+}
+
+}  // namespace quire::wire

@@ -1,0 +1,256 @@
+// Messages survive the journey, and bytes that are no message are refused.
+#include "wire/codec.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <random>
+
+namespace quire::wire {
+namespace {
+
+// Frames must lie aligned, as FrameSocket leaves them.
+struct Frame {
+  std::vector<std::uint64_t> words;
+  std::size_t size = 0;
+  explicit Frame(std::span<const std::byte> bytes) : words((bytes.size() + 7) / 8), size(bytes.size()) {
+    std::memcpy(words.data(), bytes.data(), size);
+  }
+  std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(words)).first(size); }
+};
+
+template <typename T>
+T RoundTrip(const T& value, std::uint64_t call = 7) {
+  Encoder encoder;
+  Frame frame(encoder.Encode(call, value));
+  Result<Message> message = Decode(frame.bytes());
+  EXPECT_TRUE(message.has_value()) << message.error().message;
+  EXPECT_EQ(message->call, call);
+  return std::get<T>(std::move(message->body));
+}
+
+PositionLogprobs RandomPosition(std::mt19937& random) {
+  PositionLogprobs position;
+  const auto entry = [&] {
+    return TokenLogprob{TokenId(static_cast<int>(random() % 1000)), -static_cast<float>(random() % 100) / 7,
+                        static_cast<int>(random() % 50)};
+  };
+  position.chosen = entry();
+  for (std::size_t i = random() % 5; i > 0; --i) position.top.push_back(entry());
+  return position;
+}
+
+EngineEvent RandomEvent(std::mt19937& random) {
+  EngineEvent event{.request = RequestId(random()), .choice = static_cast<int>(random() % 4)};
+  for (std::size_t i = random() % 6; i > 0; --i) {
+    event.tokens.emplace_back(static_cast<int>(random() % 100000));
+  }
+  if (random() % 2 != 0) {
+    for (std::size_t i = 0; i < event.tokens.size(); ++i) event.logprobs.push_back(RandomPosition(random));
+  }
+  if (random() % 2 != 0) {
+    event.prompt_logprobs.emplace_back();
+    for (std::size_t i = random() % 4; i > 0; --i) event.prompt_logprobs.emplace_back(RandomPosition(random));
+  }
+  event.finish_reason = static_cast<FinishReason>(random() % 5);
+  if (random() % 2 != 0) event.stop_token = TokenId(static_cast<int>(random() % 100));
+  event.num_cached_tokens = static_cast<int>(random() % 100);
+  event.times.queued = TimePoint(Duration(static_cast<std::int64_t>(random())));
+  event.times.last_token = TimePoint(Duration(std::numeric_limits<std::int64_t>::max()));
+  event.times.num_preemptions = static_cast<int>(random() % 3);
+  if (event.finish_reason == FinishReason::kError) event.error = "außer Speicher";
+  return event;
+}
+
+void ExpectEqual(const EngineEvent& a, const EngineEvent& b) {
+  EXPECT_EQ(a.request, b.request);
+  EXPECT_EQ(a.choice, b.choice);
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.logprobs, b.logprobs);
+  EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
+  EXPECT_EQ(a.finish_reason, b.finish_reason);
+  EXPECT_EQ(a.stop_token, b.stop_token);
+  EXPECT_EQ(a.num_cached_tokens, b.num_cached_tokens);
+  EXPECT_EQ(a.times.queued, b.times.queued);
+  EXPECT_EQ(a.times.last_token, b.times.last_token);
+  EXPECT_EQ(a.times.num_preemptions, b.times.num_preemptions);
+  EXPECT_EQ(a.error, b.error);
+}
+
+TEST(Codec, EventsSurvive) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<EngineEvent> events;
+    std::size_t bound = 1024;
+    for (std::size_t i = random() % 4; i > 0; --i) {
+      events.push_back(RandomEvent(random));
+      bound += EncodedBytesMax(events.back());
+    }
+    Encoder encoder;
+    Frame frame(encoder.Encode(0, std::span<const EngineEvent>(events)));
+    EXPECT_LE(frame.size, bound);
+    const Result<Message> message = Decode(frame.bytes());
+    ASSERT_TRUE(message.has_value()) << message.error().message;
+    const auto& decoded = std::get<std::vector<EngineEvent>>(message->body);
+    ASSERT_EQ(decoded.size(), events.size());
+    for (std::size_t i = 0; i < events.size(); ++i) ExpectEqual(decoded[i], events[i]);
+  }
+}
+
+TEST(Codec, NegativeInfinityIsALogprob) {
+  EngineEvent event;
+  event.tokens = {TokenId(5)};
+  event.logprobs = {{.chosen = {TokenId(5), -std::numeric_limits<float>::infinity(), 9}, .top = {}}};
+  Encoder encoder;
+  Frame frame(encoder.Encode(0, std::span<const EngineEvent>(&event, 1)));
+  EXPECT_TRUE(Decode(frame.bytes()).has_value());
+  event.logprobs[0].chosen.logprob = std::numeric_limits<float>::quiet_NaN();
+  Frame nan(encoder.Encode(0, std::span<const EngineEvent>(&event, 1)));
+  EXPECT_EQ(Decode(nan.bytes()).error().code, ErrorCode::kCorrupt);
+}
+
+TEST(Codec, RequestsSurvive) {
+  GenerateRequest request;
+  request.id = RequestId(~std::uint64_t{0});
+  request.prompt = {TokenId(1), TokenId(151'000), TokenId(0)};
+  request.cache_salt = std::string("a\0b", 3);
+  request.sampling = {.temperature = 0.7,
+                      .top_k = 40,
+                      .top_p = 0.9,
+                      .min_p = 0.05,
+                      .repetition_penalty = 1.1,
+                      .presence_penalty = -1,
+                      .frequency_penalty = 2,
+                      .logit_bias = {{TokenId(3), -100.f}},
+                      .seed = ~std::uint64_t{0},
+                      .n = 3,
+                      .logprobs = 0,
+                      .prompt_logprobs = 5};
+  request.stop = {.max_tokens = 100, .min_tokens = 3, .ignore_eos = true, .stop_token_ids = {TokenId(9)}};
+  EXPECT_GE(EncodedBytesMax(request), Encoder().Encode(0, request).size());
+  const GenerateRequest decoded = RoundTrip(request);
+  EXPECT_EQ(decoded.id, request.id);
+  EXPECT_EQ(decoded.prompt, request.prompt);
+  EXPECT_EQ(decoded.cache_salt, request.cache_salt);
+  EXPECT_EQ(decoded.sampling.temperature, request.sampling.temperature);
+  EXPECT_EQ(decoded.sampling.top_k, request.sampling.top_k);
+  EXPECT_EQ(decoded.sampling.top_p, request.sampling.top_p);
+  EXPECT_EQ(decoded.sampling.min_p, request.sampling.min_p);
+  EXPECT_EQ(decoded.sampling.repetition_penalty, request.sampling.repetition_penalty);
+  EXPECT_EQ(decoded.sampling.presence_penalty, request.sampling.presence_penalty);
+  EXPECT_EQ(decoded.sampling.frequency_penalty, request.sampling.frequency_penalty);
+  EXPECT_EQ(decoded.sampling.logit_bias, request.sampling.logit_bias);
+  EXPECT_EQ(decoded.sampling.seed, request.sampling.seed);
+  EXPECT_EQ(decoded.sampling.n, request.sampling.n);
+  EXPECT_EQ(decoded.sampling.logprobs, request.sampling.logprobs);
+  EXPECT_EQ(decoded.sampling.prompt_logprobs, request.sampling.prompt_logprobs);
+  EXPECT_EQ(decoded.stop.max_tokens, request.stop.max_tokens);
+  EXPECT_EQ(decoded.stop.min_tokens, request.stop.min_tokens);
+  EXPECT_EQ(decoded.stop.ignore_eos, request.stop.ignore_eos);
+  EXPECT_EQ(decoded.stop.stop_token_ids, request.stop.stop_token_ids);
+
+  request.sampling.logprobs.reset();
+  request.sampling.prompt_logprobs.reset();
+  EXPECT_FALSE(RoundTrip(request).sampling.logprobs.has_value());
+  EXPECT_FALSE(RoundTrip(request).sampling.prompt_logprobs.has_value());
+}
+
+TEST(Codec, TheRestSurvives) {
+  EngineInfo info{.model_path = "a/b",
+                  .architecture = "Qwen3ForCausalLM",
+                  .weight_formats = "BF16",
+                  .isa = "avx2",
+                  .num_parameters = 1'000'000'000'000,
+                  .weight_bytes = 5,
+                  .num_threads = 2,
+                  .vocab_size = 7,
+                  .max_model_len = 8,
+                  .block_size = 16,
+                  .num_blocks = 9,
+                  .max_num_seqs = 10,
+                  .max_num_batched_tokens = 11,
+                  .kv_dtype = "bf16",
+                  .load_seconds = 1.5};
+  const EngineInfo decoded = RoundTrip(info);
+  EXPECT_EQ(decoded.model_path, info.model_path);
+  EXPECT_EQ(decoded.num_parameters, info.num_parameters);
+  EXPECT_EQ(decoded.kv_dtype, info.kv_dtype);
+  EXPECT_EQ(decoded.load_seconds, info.load_seconds);
+  EXPECT_EQ(decoded.max_num_batched_tokens, info.max_num_batched_tokens);
+
+  EngineStats stats;
+  stats.num_blocks_cached = 4;
+  stats.steps = 1'000'000'000'000;
+  stats.step_tokens_histogram = {1, 2, 3};
+  stats.step_tokens_sum = 6;
+  EXPECT_EQ(RoundTrip(stats).num_blocks_cached, 4);
+  EXPECT_EQ(RoundTrip(stats).steps, stats.steps);
+  EXPECT_EQ(RoundTrip(stats).step_tokens_histogram, stats.step_tokens_histogram);
+  EXPECT_EQ(RoundTrip(stats).step_tokens_sum, 6u);
+
+  EXPECT_TRUE(RoundTrip(Status()).has_value());
+  const Status failed =
+      RoundTrip(Status(std::unexpected(Error{ErrorCode::kOutOfRange, "too long", "prompt"})));
+  EXPECT_EQ(failed.error().code, ErrorCode::kOutOfRange);
+  EXPECT_EQ(failed.error().message, "too long");
+  EXPECT_EQ(failed.error().param, "prompt");
+  EXPECT_EQ(RoundTrip(LoadProgress{3, 5, "lm_head"}).tensor, "lm_head");
+  EXPECT_EQ(RoundTrip(AbortRequest{RequestId(3)}).request, RequestId(3));
+  EXPECT_EQ(RoundTrip(Hello{77}).version, 77u);
+}
+
+TEST(Codec, WhatIsOutOfRangeIsRefused) {
+  const auto refused = [](const auto& value) {
+    Encoder encoder;
+    Frame frame(encoder.Encode(0, value));
+    const Result<Message> message = Decode(frame.bytes());
+    return !message && message.error().code == ErrorCode::kCorrupt;
+  };
+  const auto event_is_refused = [&](const EngineEvent& event) { return refused(std::span(&event, 1)); };
+  EngineEvent event;
+  EXPECT_FALSE(event_is_refused(event));
+  event.choice = -1;
+  EXPECT_TRUE(event_is_refused(event));
+  event = {.finish_reason = static_cast<FinishReason>(17)};
+  EXPECT_TRUE(event_is_refused(event));
+  event = {.num_cached_tokens = -5};
+  EXPECT_TRUE(event_is_refused(event));
+  event = {.tokens = {TokenId(1)}};
+  event.logprobs.resize(2);  // more positions than tokens
+  EXPECT_TRUE(event_is_refused(event));
+  EXPECT_TRUE(refused(EngineInfo{}));  // a vocabulary of 0
+  EXPECT_TRUE(refused(EngineStats{.num_requests_running = -1}));
+  EXPECT_TRUE(refused(EngineStats{.step_tokens_histogram = std::vector<std::uint64_t>(100)}));
+  EXPECT_TRUE(refused(LoadProgress{-1, 5, ""}));
+  EXPECT_TRUE(refused(Status(std::unexpected(Error{static_cast<ErrorCode>(99), ""}))));
+}
+
+TEST(Codec, DamagedFramesNeverDoHarm) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Encoder encoder;
+  for (int round = 0; round < 3000; ++round) {
+    const EngineEvent event = RandomEvent(random);
+    Frame frame(encoder.Encode(1, std::span(&event, 1)));
+    std::span<std::byte> bytes = frame.bytes();
+    for (std::size_t i = 1 + random() % 4; i > 0; --i)
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    (void)Decode(bytes);  // the sanitizers watch
+    Frame cut(bytes.first(random() % bytes.size()));
+    EXPECT_FALSE(Decode(cut.bytes()).has_value());
+  }
+}
+
+TEST(Codec, TheIdentifierMustBeOurs) {
+  Encoder encoder;
+  Frame frame(encoder.Encode(0, Hello{}));
+  frame.bytes()[8] = std::byte{'X'};  // prefix, root offset, then the identifier
+  EXPECT_EQ(Decode(frame.bytes()).error().code, ErrorCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace quire::wire
