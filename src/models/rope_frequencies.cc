@@ -45,8 +45,13 @@ void ScaleYarn(const RopeConfig& rope, int rotary_dim, std::vector<double>* freq
   const auto pair_of_turns = [&](double turns) {
     return rotary_dim * std::log(trained / (turns * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
   };
-  const double low = std::max(std::floor(pair_of_turns(rope.beta_fast)), 0.0);
-  double high = std::min(std::ceil(pair_of_turns(rope.beta_slow)), rotary_dim - 1.0);
+  double low = pair_of_turns(rope.beta_fast), high = pair_of_turns(rope.beta_slow);
+  if (rope.yarn_truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, rotary_dim - 1.0);
   if (low == high) high += 0.001;
   for (std::size_t i = 0; i < frequencies->size(); ++i) {
     const double stretched = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
@@ -58,7 +63,9 @@ void ScaleYarn(const RopeConfig& rope, int rotary_dim, std::vector<double>* freq
 double YarnAmplitude(const RopeConfig& rope) {
   const auto scale = [&](double m) { return rope.factor <= 1 ? 1.0 : 0.1 * m * std::log(rope.factor) + 1.0; };
   if (rope.attention_factor) return *rope.attention_factor;
-  if (rope.mscale && rope.mscale_all_dim) return scale(*rope.mscale) / scale(*rope.mscale_all_dim);
+  // Zero counts as not given, as in the reference.
+  if (rope.mscale.value_or(0) != 0 && rope.mscale_all_dim.value_or(0) != 0)
+    return scale(*rope.mscale) / scale(*rope.mscale_all_dim);
   return scale(1.0);
 }
 

@@ -1,0 +1,49 @@
+#include "engine/engine_options.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr int kThreadsMax = 1024;
+
+Result<> InRange(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value >= least && value <= most) return {};
+  return FailParam(name, "{} is {}; it must lie between {} and {}", name, value, least, most);
+}
+
+}  // namespace
+
+std::string_view KvDtypeName(kernels::KvDtype dtype) {
+  switch (dtype) {
+    case kernels::KvDtype::kBf16:
+      return "bf16";
+    case kernels::KvDtype::kF32:
+      return "f32";
+  }
+  return "";
+}
+
+Result<kernels::KvDtype> ParseKvDtype(std::string_view name) {
+  for (const auto dtype : {kernels::KvDtype::kBf16, kernels::KvDtype::kF32}) {
+    if (name == KvDtypeName(dtype)) return dtype;
+  }
+  return Fail(ErrorCode::kInvalidArgument, "unknown KV data type \"{}\"; known are bf16 and f32", name);
+}
+
+Result<> EngineOptions::Validate() const {
+  if (model.empty()) return FailParam("model", "no model was named");
+  QUIRE_TRY_VOID(InRange("num_threads", num_threads, 0, kThreadsMax));
+  QUIRE_TRY_VOID(InRange("kv_memory_bytes", kv_memory_bytes, 0, INT64_MAX));
+  if (!(kv_memory_fraction > 0 && kv_memory_fraction <= 1)) {
+    return FailParam("kv_memory_fraction", "kv_memory_fraction is {}; it must lie above 0 and at most at 1",
+                     kv_memory_fraction);
+  }
+  if (max_model_len == 1) return FailParam("max_model_len", "max_model_len is 1; it must be 0 or at least 2");
+  QUIRE_TRY_VOID(InRange("max_model_len", max_model_len, 0, INT32_MAX / 2));
+  QUIRE_TRY_VOID(InRange("max_num_seqs", max_num_seqs, 1, 1 << 16));
+  QUIRE_TRY_VOID(InRange("max_num_batched_tokens", max_num_batched_tokens, 1, 1 << 20));
+  QUIRE_TRY_VOID(InRange("max_chunk_tokens", max_chunk_tokens, 0, INT32_MAX));
+  QUIRE_TRY_VOID(InRange("max_num_queued_requests", max_num_queued_requests, 1, 1 << 24));
+  return {};
+}
+
+}  // namespace quire::engine

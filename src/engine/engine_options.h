@@ -1,0 +1,39 @@
+// Everything that a user may say about an engine, in one place. The command line, the JSON configuration and the log
+// are made from it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/result.h"
+#include "kernels/kernel_table.h"
+#include "sched/scheduler_config.h"
+
+namespace quire::engine {
+
+struct EngineOptions {
+  std::filesystem::path model;  // a Hugging Face folder or a GGUF file
+  int num_threads = 0;          // that compute; 0: one for each core that this process may use, within its CPU quota
+  std::string isa;              // kernel tier; "" or "auto": the best that this CPU runs
+  kernels::KvDtype kv_dtype = kernels::KvDtype::kBf16;
+  std::int64_t kv_memory_bytes = 0;   // of keys and values; 0: kv_memory_fraction decides
+  double kv_memory_fraction = 0.6;    // of the memory that is available once the weights are loaded; in (0, 1]
+  int max_model_len = 0;              // prompt and output of a choice, tokens; 0: what the model was made for, or as
+                                      // much of it as fits into the memory
+  int max_num_seqs = 256;             // choices that run at a time
+  int max_num_batched_tokens = 2048;  // of one step
+  int max_chunk_tokens = 0;           // of one sequence in one step; 0: no limit but the step's
+  int max_num_queued_requests = 1024;
+  sched::PolicyKind policy = sched::PolicyKind::kLpm;
+  bool enable_prefix_caching = true;
+
+  // kInvalidArgument names the option, its value and the limit. What only the model can tell is checked by LoadEngine.
+  Result<> Validate() const;
+};
+
+// "bf16", "f32".
+std::string_view KvDtypeName(kernels::KvDtype dtype);
+Result<kernels::KvDtype> ParseKvDtype(std::string_view name);
+
+}  // namespace quire::engine

@@ -1,0 +1,265 @@
+#include "engine/loader.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "base/cpu_topology.h"
+#include "base/json.h"
+#include "engine/memory_budget.h"
+#include "engine/model_runner.h"
+#include "weights/model_source.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr int kBlockSize = kernels::KvLayout::block_size;
+constexpr double kMebibyte = 1 << 20;
+
+// The pool binds the calling thread to its first CPU, which is meant for the engine's thread: that one is started
+// while the binding holds and inherits it. The caller gets its freedom back.
+class AffinityKeeper {
+ public:
+  AffinityKeeper() { saved_ = ::sched_getaffinity(0, sizeof mask_, &mask_) == 0; }
+  ~AffinityKeeper() {
+    if (saved_) ::sched_setaffinity(0, sizeof mask_, &mask_);
+  }
+  AffinityKeeper(const AffinityKeeper&) = delete;
+  AffinityKeeper& operator=(const AffinityKeeper&) = delete;
+
+ private:
+  cpu_set_t mask_;
+  bool saved_ = false;
+};
+
+std::unique_ptr<ThreadPool> MakePool(int wanted, std::string* description) {
+  CpuTopology topology = DetectCpuTopology();
+  if (wanted == 0 || wanted == topology.num_threads) {
+    *description = topology.Describe();
+    return std::make_unique<ThreadPool>(topology.num_threads, topology.thread_cpus);
+  }
+  *description = fmt::format("{} thread{} as asked for ({} allowed CPUs)", wanted, wanted == 1 ? "" : "s",
+                             topology.allowed_cpus.size());
+  // Fewer threads than cores are bound to the first ones; more are left where the kernel puts them.
+  std::vector<int> cpus;
+  if (wanted < static_cast<int>(topology.thread_cpus.size())) {
+    cpus.assign(topology.thread_cpus.begin(), topology.thread_cpus.begin() + wanted);
+  }
+  return std::make_unique<ThreadPool>(wanted, std::move(cpus));
+}
+
+RunnerLimits LimitsOf(const EngineOptions& options, int num_blocks) {
+  return {.max_num_batched_tokens = options.max_num_batched_tokens, .num_blocks = num_blocks};
+}
+
+Result<MemoryPlan> PlanFor(const EngineOptions& options, const LoadedModel& loaded) {
+  const std::size_t working =
+      ModelRunner::WorkingBytes(*loaded.model, *loaded.kernels, loaded.pool->num_threads(), LimitsOf(options, 1));
+  const auto available = AvailableMemoryBytes();
+  if (!available && options.kv_memory_bytes == 0) {
+    return Fail(ErrorCode::kIo, "the system does not say how much memory is available; give kv_memory_bytes");
+  }
+  return PlanMemory(options, {.available_bytes = std::max<std::int64_t>(
+                                  0, available.value_or(INT64_MAX) - static_cast<std::int64_t>(working)),
+                              .block_bytes = static_cast<std::int64_t>(loaded.model->kv_layout().block_bytes()),
+                              .model_length_max = ModelLengthMax(loaded.model->config()),
+                              .model_length_default = ModelLengthDefault(loaded.model->config())});
+}
+
+EngineConfig MakeEngineConfig(const EngineOptions& options, const MemoryPlan& plan, const weights::ModelConfig& model) {
+  EngineConfig config;
+  config.scheduler.max_num_batched_tokens = options.max_num_batched_tokens;
+  config.scheduler.max_num_seqs = options.max_num_seqs;
+  config.scheduler.max_model_len = plan.max_model_len;
+  config.scheduler.num_blocks = plan.num_blocks;
+  config.scheduler.block_size = kBlockSize;
+  config.scheduler.vocab_size = model.vocab_size;
+  config.scheduler.policy = options.policy;
+  config.scheduler.enable_prefix_caching = options.enable_prefix_caching;
+  config.scheduler.max_chunk_tokens = options.max_chunk_tokens;
+  config.scheduler.max_num_queued_requests = options.max_num_queued_requests;
+  config.eos_token_ids = model.eos_token_ids;
+  return config;
+}
+
+EngineInfo MakeInfo(const EngineOptions& options, const LoadedModel& loaded) {
+  EngineInfo info;
+  info.model_path = options.model.string();
+  info.architecture = loaded.model->config().architecture_name;
+  info.weight_formats = loaded.model->weight_formats();
+  info.isa = loaded.kernels->isa;
+  info.num_parameters = loaded.model->num_parameters();
+  info.weight_bytes = loaded.model->weight_bytes();
+  info.num_threads = loaded.pool->num_threads();
+  info.kv_dtype = KvDtypeName(options.kv_dtype);
+  info.load_seconds = loaded.load_seconds;
+  return info;
+}
+
+}  // namespace
+
+int ModelLengthMax(const weights::ModelConfig& config) {
+  const weights::RopeConfig& rope = config.rope;
+  double length = config.max_position_embeddings;
+  switch (rope.type) {
+    case weights::RopeType::kDefault:
+    case weights::RopeType::kLlama3:  // max_position_embeddings is the scaled length already
+      break;
+    case weights::RopeType::kLinear:
+    case weights::RopeType::kDynamic:
+      length *= rope.factor;
+      break;
+    case weights::RopeType::kYarn:
+      length = std::max(length, rope.factor * static_cast<double>(rope.original_max_position_embeddings));
+      break;
+  }
+  return static_cast<int>(std::min(length, static_cast<double>(INT32_MAX / 2)));
+}
+
+int ModelLengthDefault(const weights::ModelConfig& config) {
+  return config.rope.type == weights::RopeType::kDynamic ? config.max_position_embeddings : ModelLengthMax(config);
+}
+
+Result<MemoryPlan> PlanMemory(const EngineOptions& options, const MemoryQuestion& question) {
+  if (options.max_model_len > question.model_length_max) {
+    return FailParam("max_model_len", "max_model_len is {}, but the model was made for {} tokens",
+                     options.max_model_len, question.model_length_max);
+  }
+  if (options.kv_memory_bytes > question.available_bytes) {
+    return FailParam("kv_memory_bytes", "kv_memory_bytes is {} ({:.0f} MiB), but only {:.0f} MiB are available",
+                     options.kv_memory_bytes, static_cast<double>(options.kv_memory_bytes) / kMebibyte,
+                     static_cast<double>(question.available_bytes) / kMebibyte);
+  }
+  const std::int64_t bytes =
+      options.kv_memory_bytes > 0
+          ? options.kv_memory_bytes
+          : static_cast<std::int64_t>(static_cast<double>(question.available_bytes) * options.kv_memory_fraction);
+  const int wanted_length = options.max_model_len > 0 ? options.max_model_len : question.model_length_default;
+  const auto blocks_for = [](std::int64_t tokens) { return (tokens + kBlockSize - 1) / kBlockSize; };
+  // More than every choice at its full length, and one block more each for copies, can never be used; and positions
+  // are counted in 32 bits.
+  const std::int64_t useful =
+      std::min<std::int64_t>((blocks_for(wanted_length) + 1) * options.max_num_seqs, INT32_MAX / kBlockSize);
+  const std::int64_t blocks = std::min(bytes / question.block_bytes, useful);
+  const std::int64_t needed = blocks_for(options.max_model_len > 0 ? options.max_model_len : 2);
+  if (blocks < needed) {
+    return FailParam("kv_memory_bytes",
+                     "{:.0f} MiB for keys and values hold {} tokens, and a sequence of {} needs {:.0f} MiB: "
+                     "give more memory, or a smaller max_model_len",
+                     static_cast<double>(bytes) / kMebibyte, bytes / question.block_bytes * kBlockSize,
+                     std::max(options.max_model_len, 2),
+                     static_cast<double>(needed * question.block_bytes) / kMebibyte);
+  }
+  return MemoryPlan{static_cast<int>(blocks),
+                    static_cast<int>(std::min<std::int64_t>(wanted_length, blocks * kBlockSize))};
+}
+
+Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& progress) {
+  LoadedModel loaded;
+  const SteadyClock clock;
+  const TimePoint start = clock.Now();
+  QUIRE_TRY(loaded.kernels, kernels::SelectKernels(options.isa));
+  QUIRE_TRY(const std::unique_ptr<weights::ModelSource> source, weights::ModelSource::Open(options.model));
+  std::string threads;
+  loaded.pool = MakePool(options.num_threads, &threads);
+  loaded.description = fmt::format("{}, {} kernels", threads, loaded.kernels->isa);
+  const models::LoadOptions load_options{
+      .kv_dtype = options.kv_dtype, .max_model_len = options.max_model_len, .progress = progress};
+  QUIRE_TRY(loaded.model, models::Model::Load(*source, load_options, loaded.pool.get(), *loaded.kernels));
+  loaded.load_seconds = Seconds(clock.Now() - start);
+  return loaded;
+}
+
+Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress& progress) {
+  QUIRE_TRY_VOID(options.Validate());
+  const AffinityKeeper keeper;
+  LoadedEngine result;
+  result.clock = std::make_unique<SteadyClock>();
+  QUIRE_TRY(result.loaded, LoadModel(options, progress));
+  QUIRE_TRY(const MemoryPlan plan, PlanFor(options, result.loaded));
+  const EngineConfig config = MakeEngineConfig(options, plan, result.loaded.model->config());
+  QUIRE_TRY_VOID(config.scheduler.Validate());
+  QUIRE_TRY(std::unique_ptr<ModelRunner> runner,
+            ModelRunner::Create(result.loaded.model.get(), result.loaded.kernels, result.loaded.pool.get(),
+                                LimitsOf(options, plan.num_blocks)));
+  QUIRE_TRY(result.engine,
+            LocalEngine::Create(config, MakeInfo(options, result.loaded), std::move(runner), result.clock.get()));
+  QUIRE_TRY(result.info, result.engine->Info());
+  return result;
+}
+
+namespace {
+
+text::GgufVocabulary ToTextVocabulary(weights::TextAssets::GgufVocabulary from) {
+  return {.model = std::move(from.model),
+          .pre = std::move(from.pre),
+          .tokens = std::move(from.tokens),
+          .scores = std::move(from.scores),
+          .token_types = std::move(from.token_types),
+          .merges = std::move(from.merges),
+          .bos_id = from.bos_id,
+          .eos_id = from.eos_id,
+          .unk_id = from.unk_id,
+          .add_bos = from.add_bos,
+          .add_eos = from.add_eos,
+          .add_space_prefix = from.add_space_prefix};
+}
+
+Result<text::SentencePieceOptions> SentencePieceOptionsOf(const weights::TextAssets& assets, const std::string& name) {
+  text::SentencePieceOptions options;
+  if (assets.tokenizer_config_json.empty()) return options;
+  QUIRE_TRY(const json::value config, ParseJson(assets.tokenizer_config_json, name + "/tokenizer_config.json"));
+  if (!config.is_object()) return options;
+  const auto flag = [&](std::string_view key, bool standard) {
+    const json::value* value = config.get_object().if_contains(key);
+    return value != nullptr && value->is_bool() ? value->get_bool() : standard;
+  };
+  options.add_bos = flag("add_bos_token", options.add_bos);
+  options.add_eos = flag("add_eos_token", options.add_eos);
+  return options;
+}
+
+Result<std::unique_ptr<text::Tokenizer>> MakeTokenizer(weights::TextAssets* assets, const std::string& name) {
+  if (!assets->tokenizer_json.empty()) return text::LoadTokenizerJson(assets->tokenizer_json, name + "/tokenizer.json");
+  if (assets->gguf_vocabulary)
+    return text::LoadGgufTokenizer(ToTextVocabulary(*std::move(assets->gguf_vocabulary)), name);
+  if (!assets->sentencepiece_model.empty()) {
+    QUIRE_TRY(const text::SentencePieceOptions options, SentencePieceOptionsOf(*assets, name));
+    return text::LoadSentencePiece(assets->sentencepiece_model, name + "/tokenizer.model", options);
+  }
+  return Fail(ErrorCode::kNotFound, "{} has no tokenizer (tokenizer.json, tokenizer.model or a GGUF vocabulary)", name);
+}
+
+// "models/demo/" → "demo", "model.gguf" → "model".
+std::string ModelName(const std::filesystem::path& path) {
+  std::error_code ignored;
+  std::filesystem::path full = std::filesystem::weakly_canonical(path, ignored);
+  if (ignored || full.empty()) full = path;
+  if (!full.has_filename()) full = full.parent_path();
+  return full.extension() == ".gguf" ? full.stem().string() : full.filename().string();
+}
+
+}  // namespace
+
+Result<TextSide> LoadTextSide(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  QUIRE_TRY(const std::unique_ptr<weights::ModelSource> source, weights::ModelSource::Open(path));
+  QUIRE_TRY(weights::TextAssets assets, source->ReadTextAssets());
+  QUIRE_TRY(std::unique_ptr<text::Tokenizer> tokenizer, MakeTokenizer(&assets, name));
+  const bool has_own_template = !assets.chat_template.empty();
+  QUIRE_TRY(text::ChatTemplate chat_template,
+            text::ChatTemplate::Compile(
+                has_own_template ? std::string_view(assets.chat_template) : text::ChatTemplate::DefaultSource(),
+                assets.bos_token, assets.eos_token));
+  return TextSide{.name = ModelName(path),
+                  .tokenizer = std::move(tokenizer),
+                  .chat_template = std::move(chat_template),
+                  .has_own_template = has_own_template,
+                  .generation_config = source->generation_config(),
+                  .config = source->config()};
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,79 @@
+// From a path to a running engine, and from a path to what a front end needs of the model's text side.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "engine/engine_options.h"
+#include "engine/local_engine.h"
+#include "models/model.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "weights/model_config.h"
+
+namespace quire::engine {
+
+// Called from the loading thread: bytes of the file done, bytes in all, the tensor at hand.
+using LoadProgress = std::function<void(std::int64_t done, std::int64_t total, std::string_view tensor)>;
+
+// A model in memory with the threads that compute it, to be run by one ModelRunner at a time.
+struct LoadedModel {
+  std::unique_ptr<ThreadPool> pool;
+  const kernels::KernelTable* kernels = nullptr;
+  std::unique_ptr<const models::Model> model;
+  double load_seconds = 0;
+  std::string description;  // "2 threads (…), avx512bf16": what computes
+};
+
+// Chooses kernels and threads, and packs the model. `options` are valid.
+Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& progress);
+
+// The engine and everything that it stands on; destroyed from the last member to the first.
+struct LoadedEngine {
+  std::unique_ptr<const Clock> clock;
+  LoadedModel loaded;
+  std::unique_ptr<LocalEngine> engine;
+  EngineInfo info;
+};
+
+// Validates the options, loads the model, sizes the KV pool by the memory that is left, and starts the engine.
+// Errors say what does not fit, and what would.
+Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress& progress = {});
+
+// How the KV pool is cut out of the memory; a pure function, for tests.
+struct MemoryPlan {
+  int num_blocks = 0;
+  int max_model_len = 0;
+};
+struct MemoryQuestion {
+  std::int64_t available_bytes = 0;  // after loading, without the working memory of the runner
+  std::int64_t block_bytes = 0;
+  int model_length_max = 0;      // what the model can take at most
+  int model_length_default = 0;  // what it takes when nothing is asked for
+};
+Result<MemoryPlan> PlanMemory(const EngineOptions& options, const MemoryQuestion& question);
+
+// The longest sequence that the model can take, with its RoPE scaling.
+int ModelLengthMax(const weights::ModelConfig& config);
+// The same, but without "dynamic" scaling: raising its base costs quality at every length, so it must be asked for.
+int ModelLengthDefault(const weights::ModelConfig& config);
+
+// The text side of a model; needs no engine.
+struct TextSide {
+  std::string name;  // of the folder or the file, without extension
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  text::ChatTemplate chat_template;
+  bool has_own_template = false;  // false: ChatML stands in
+  weights::GenerationConfig generation_config;
+  weights::ModelConfig config;
+};
+Result<TextSide> LoadTextSide(const std::filesystem::path& path);
+
+}  // namespace quire::engine
