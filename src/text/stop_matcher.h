@@ -1,6 +1,7 @@
 // Finds stop strings in the text of one choice as it grows, and holds back what may yet become one.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,7 +11,8 @@ namespace quire::text {
 
 class StopMatcher {
  public:
-  // `include_stop`: the stop string is part of the output.
+  // `include_stop`: the stop string is part of the output. Stop strings that are empty or not valid UTF-8
+  // never match, because the text is valid UTF-8 and a stop must not cut a character in two.
   StopMatcher(std::vector<std::string> stops, bool include_stop);
 
   // Appends text; returns what is safe to show now. After a match nothing more is returned.
@@ -22,10 +24,18 @@ class StopMatcher {
   const std::optional<std::string>& matched() const { return matched_; }
 
  private:
-  std::vector<std::string> stops_;
+  // One stop string and how much of it the text ends with (Knuth, Morris and Pratt's automaton).
+  struct Stop {
+    std::string text;
+    std::vector<std::uint32_t> border;  // [i]: the longest proper border of text[0, i), for i in 1..size
+    std::uint32_t matched_bytes = 0;
+
+    void Advance(char c);
+  };
+
+  std::vector<Stop> stops_;
   bool include_stop_;
-  std::size_t hold_back_ = 0;  // the longest stop string's bytes − 1
-  std::string held_;           // the text not yet shown
+  std::string held_;  // the text not yet shown: the longest end of the text that begins a stop string
   std::optional<std::string> matched_;
 };
 

@@ -1,5 +1,5 @@
-// Text to token ids and back, exactly as the model's reference tokenizer does. Immutable after construction; shared
-// between threads.
+// Text to token ids and back, exactly as the model's reference tokenizer does. Immutable after construction;
+// shared between threads.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,28 @@
 namespace quire::text {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;    // the BOS / EOS that the tokenizer's post-processor adds
-  bool parse_special_tokens = true;  // "<|im_end|>" in the text becomes that token (special tokens only: ordinary
-                                     // added tokens are always found); false for text that must stay text
+  bool add_special_tokens = true;  // the BOS / EOS that the tokenizer's post-processor adds
+  bool parse_special_tokens =
+      true;  // "<|im_end|>" in the text becomes that token (special tokens only: ordinary
+             // added tokens are always found); false for text that must stay text
 };
 
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Invalid UTF-8 is replaced (U+FFFD) before encoding, as the reference does. kOutOfRange: the text is larger than
-  // 1 GiB, or a regular expression of the tokenizer's file needs more than its limit of steps on this text.
+  // Invalid UTF-8 is replaced (U+FFFD) before encoding, as the reference does. kOutOfRange: the text is
+  // larger than 256 MiB, or a regular expression of the tokenizer's file needs more than its limit of steps
+  // on this text.
   virtual Result<std::vector<TokenId>> Encode(std::string_view text, const EncodeOptions& options) const = 0;
 
-  // The whole text of a sequence of ids, as the reference decodes it. May hold invalid UTF-8 only where the bytes of
-  // the tokens do; callers that need text sanitise it. Ids outside the vocabulary are skipped.
+  // The whole text of a sequence of ids, as the reference decodes it. May hold invalid UTF-8 only where the
+  // bytes of the tokens do; callers that need text sanitise it. Ids outside the vocabulary are skipped.
   virtual std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const = 0;
 
-  // The bytes that this token adds in the middle of a text ("" for special tokens when they are skipped). Byte-level
-  // and byte-fallback tokens give single bytes; concatenation over a sequence equals Decode, but for what a decoder
-  // strips at the start of the text (see FirstTokenBytes).
+  // The bytes that this token adds in the middle of a text ("" for special tokens when they are skipped).
+  // Byte-level and byte-fallback tokens give single bytes; concatenation over a sequence equals Decode, but
+  // for what a decoder strips at the start of the text (see FirstTokenBytes).
   virtual std::string TokenBytes(TokenId id) const = 0;
   // SentencePiece-style decoders drop one space before the first token of a text.
   virtual bool StripsLeadingSpace() const = 0;
@@ -71,9 +73,9 @@ struct GgufVocabulary {
   std::string model;  // "gpt2" (byte-level BPE), "llama" (SentencePiece BPE)
   std::string pre;    // "qwen2", "llama-bpe", …: the pre-tokenizer
   std::vector<std::string> tokens;
-  std::vector<float> scores;             // "llama"
+  std::vector<float> scores;              // "llama"
   std::vector<std::int32_t> token_types;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
-  std::vector<std::string> merges;       // "gpt2": "a b"
+  std::vector<std::string> merges;        // "gpt2": "a b"
   std::optional<std::int64_t> bos_id, eos_id, unk_id;
   std::optional<bool> add_bos, add_eos, add_space_prefix;
 };
