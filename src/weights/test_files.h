@@ -57,4 +57,51 @@ inline std::string ScalarSafetensors(const std::vector<std::pair<std::string, fl
   return SafetensorsFile(header + "}", 0) + data;
 }
 
+// A GGUF file put together field by field, so that every field can be wrong.
+class GgufBytes {
+ public:
+  template <typename T>
+  static std::string Raw(T value) {
+    return {reinterpret_cast<const char*>(&value), sizeof value};
+  }
+  static std::string Text(std::string_view text) {
+    return Raw(std::uint64_t{text.size()}) + std::string(text);
+  }
+
+  GgufBytes& Pair(std::string_view key, std::uint32_t type, std::string_view value) {
+    pairs_ += Text(key) + Raw(type) + std::string(value);
+    ++num_pairs_;
+    return *this;
+  }
+  GgufBytes& String(std::string_view key, std::string_view value) { return Pair(key, 8, Text(value)); }
+  GgufBytes& Uint32(std::string_view key, std::uint32_t value) { return Pair(key, 4, Raw(value)); }
+  GgufBytes& Float(std::string_view key, float value) { return Pair(key, 6, Raw(value)); }
+  GgufBytes& Array(std::string_view key, std::uint32_t type, std::uint64_t count, std::string_view elements) {
+    return Pair(key, 9, Raw(type) + Raw(count) + std::string(elements));
+  }
+  GgufBytes& Strings(std::string_view key, const std::vector<std::string>& values) {
+    std::string elements;
+    for (const std::string& value : values) elements += Text(value);
+    return Array(key, 8, values.size(), elements);
+  }
+  // `shape` innermost first, as the file has it.
+  GgufBytes& Tensor(std::string_view name, const std::vector<std::uint64_t>& shape, std::uint32_t type,
+                    std::uint64_t offset) {
+    infos_ += Text(name) + Raw(static_cast<std::uint32_t>(shape.size()));
+    for (const std::uint64_t dimension : shape) infos_ += Raw(dimension);
+    infos_ += Raw(type) + Raw(offset);
+    ++num_tensors_;
+    return *this;
+  }
+  std::string File(std::size_t data_bytes, std::uint32_t version = 3) const {
+    std::string file = "GGUF" + Raw(version) + Raw(num_tensors_) + Raw(num_pairs_) + pairs_ + infos_;
+    file.resize((file.size() + 31) / 32 * 32 + data_bytes);
+    return file;
+  }
+
+ private:
+  std::string pairs_, infos_;
+  std::uint64_t num_pairs_ = 0, num_tensors_ = 0;
+};
+
 }  // namespace quire::weights
