@@ -2,13 +2,20 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu_features.h"
 #include "kernels/kernel_table.h"
+#include "kernels/targets/targets.h"
 
 namespace quire::kernels {
 
 std::span<const KernelTable* const> AvailableKernels() {
   static const std::vector<const KernelTable*> available = [] {
+    const CpuFeatures features = DecodeCpuFeatures(ReadCpuid());
     std::vector<const KernelTable*> tables = {&ReferenceKernels()};
+    if (features.avx2) tables.push_back(&Avx2Kernels());
+    if (features.avx512) tables.push_back(&Avx512Kernels());
+    if (features.avx512vnni) tables.push_back(&Avx512VnniKernels());
+    if (features.avx512bf16) tables.push_back(&Avx512Bf16Kernels());
     return tables;
   }();
   return available;

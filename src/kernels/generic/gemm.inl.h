@@ -1,0 +1,33 @@
+// Which kernel a format meets.
+
+inline ActivationKind KindOf(WeightFormat format) {
+  if (Traits(format).integer) return ActivationKind::kInt8;
+  return format == WeightFormat::kBf16 && kBf16Activations ? ActivationKind::kBf16 : ActivationKind::kF32;
+}
+
+inline void Gemm(const GemmArgs& args) {
+  const WeightFormat format = args.weights->format;
+  if (args.weights->k == 0) {  // an empty sum
+    for (std::int64_t r = 0; r < args.num_rows; ++r) {
+      for (std::int64_t c = args.panel_begin * kPanelWidth;
+           c < args.panel_end * kPanelWidth && c < args.weights->n; ++c) {
+        args.out[r * args.ld_out + c] = 0;
+      }
+    }
+    return;
+  }
+  switch (format) {
+    case WeightFormat::kF32:
+      return GemmFloat<F32Weights>(KindOf(format), args);
+    case WeightFormat::kF16:
+      return GemmFloat<F16Weights>(KindOf(format), args);
+    case WeightFormat::kBf16:
+      return GemmFloat<Bf16Weights>(KindOf(format), args);
+    case WeightFormat::kInt8Group32:
+      return GemmInt8<Group32>(args);
+    case WeightFormat::kInt8Group32Min:
+      return GemmInt8<Group32Min>(args);
+    case WeightFormat::kInt8Group16:
+      return GemmInt8<Group16>(args);
+  }
+}

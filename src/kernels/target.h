@@ -1,0 +1,21 @@
+// Regions of code compiled for another CPU than the rest of the program. Everything between
+// QUIRE_TARGET_BEGIN("…") and QUIRE_TARGET_END, templates and lambdas included, may use that CPU's
+// instructions; nothing outside may. Standard headers are included before a region, never in it: their inline
+// functions would be emitted with those instructions and the linker could hand them to code that runs
+// everywhere.
+#pragma once
+
+#define QUIRE_PRAGMA(x) _Pragma(#x)
+#if defined(__clang__)
+#define QUIRE_TARGET_BEGIN(isa) \
+  QUIRE_PRAGMA(clang attribute push(__attribute__((target(isa))), apply_to = function))
+#define QUIRE_TARGET_END QUIRE_PRAGMA(clang attribute pop)
+#else
+#define QUIRE_TARGET_BEGIN(isa) QUIRE_PRAGMA(GCC push_options) QUIRE_PRAGMA(GCC target(isa))
+#define QUIRE_TARGET_END QUIRE_PRAGMA(GCC pop_options)
+#endif
+
+// Vocabulary functions are one or two instructions: they must vanish even in builds that hardly optimise.
+#define QUIRE_INLINE [[gnu::always_inline]] inline
+// Before a loop over the rows or panels of a register tile, whose bounds are template parameters.
+#define QUIRE_UNROLL QUIRE_PRAGMA(GCC unroll 32)
