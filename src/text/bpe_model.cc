@@ -222,8 +222,7 @@ void BpeModel::MergeShort(std::vector<std::int32_t>* symbols) const {
     if (at == size) break;
     s[at] = best[at]->result;
     std::copy(s + at + 2, s + size, s + at + 1);
-    std::copy(best.begin() + static_cast<std::ptrdiff_t>(at) + 1,
-              best.begin() + static_cast<std::ptrdiff_t>(size) - 1,
+    std::copy(best.begin() + static_cast<std::ptrdiff_t>(at) + 1, best.begin() + static_cast<std::ptrdiff_t>(size) - 1,
               best.begin() + static_cast<std::ptrdiff_t>(at));
     --size;
     if (at > 0) best[at - 1] = FindMerge(s[at - 1], s[at]);

@@ -28,8 +28,7 @@ inline constexpr std::array<std::uint16_t, 256> kByteToCodePoint = [] {
 inline constexpr std::array<std::int16_t, kByteAlphabetEnd> kCodePointToByte = [] {
   std::array<std::int16_t, kByteAlphabetEnd> table{};
   for (std::int16_t& byte : table) byte = -1;
-  for (std::int16_t byte = 0; byte < 256; ++byte)
-    table[kByteToCodePoint[static_cast<std::size_t>(byte)]] = byte;
+  for (std::int16_t byte = 0; byte < 256; ++byte) table[kByteToCodePoint[static_cast<std::size_t>(byte)]] = byte;
   return table;
 }();
 

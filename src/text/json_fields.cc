@@ -25,8 +25,7 @@ bool JsonFields::Has(std::string_view key) const {
 
 Result<const json::value*> JsonFields::Get(std::string_view key) const {
   const json::value* value = object_->if_contains(json::string_view(key.data(), key.size()));
-  if (value == nullptr || value->is_null())
-    return Fail(ErrorCode::kCorrupt, "{}: {} is missing", where_, key);
+  if (value == nullptr || value->is_null()) return Fail(ErrorCode::kCorrupt, "{}: {} is missing", where_, key);
   return value;
 }
 

@@ -57,6 +57,14 @@ struct StepRunner {
     }
     return std::string(kept);
   }
+  Change operator()(const CollapseSpacesStep&) const {
+    std::string out;
+    for (const char c : text) {
+      if (c != ' ' || (!out.empty() && out.back() != ' ')) out.push_back(c);
+    }
+    if (out.ends_with(' ')) out.pop_back();
+    return out;
+  }
   Change operator()(const ReplaceStep& step) const {
     std::vector<Span> matches;
     QUIRE_TRY_VOID(step.pattern.FindAll(text, &matches));
@@ -68,8 +76,8 @@ struct StepRunner {
       out.append(step.content);
       done = match.end;
       if (out.size() > kTextBytesMax) {
-        return Fail(ErrorCode::kOutOfRange,
-                    "the normalizer's replacements make the text longer than {} bytes", kTextBytesMax);
+        return Fail(ErrorCode::kOutOfRange, "the normalizer's replacements make the text longer than {} bytes",
+                    kTextBytesMax);
       }
     }
     out.append(text, done);
@@ -92,8 +100,7 @@ struct StepRunner {
 
 }  // namespace
 
-Result<std::string_view> Normalizer::Apply(std::string_view text, std::string* buffer,
-                                           bool* at_origin) const {
+Result<std::string_view> Normalizer::Apply(std::string_view text, std::string* buffer, bool* at_origin) const {
   for (const NormalizerStep& step : steps_) {
     QUIRE_TRY(std::optional<std::string> changed, std::visit(StepRunner{text, at_origin}, step));
     if (!changed.has_value()) continue;

@@ -22,13 +22,15 @@ struct PrependStep {
 struct StripStep {
   bool left = false, right = false;  // white space
 };
+// White space (U+0020) at both ends vanishes, runs of it become one.
+struct CollapseSpacesStep {};
 struct ReplaceStep {
   Pattern pattern;
   std::string content;
 };
 
-using NormalizerStep = std::variant<NormalForm, LowercaseStep, StripAccentsStep, ByteAlphabetStep,
-                                    PrependStep, StripStep, ReplaceStep>;
+using NormalizerStep = std::variant<NormalForm, LowercaseStep, StripAccentsStep, ByteAlphabetStep, PrependStep,
+                                    StripStep, CollapseSpacesStep, ReplaceStep>;
 
 class Normalizer {
  public:

@@ -96,8 +96,7 @@ Result<> Pattern::FindAll(std::string_view text, std::vector<Span>* matches) con
   }
   if (!lexer_.has_value()) return FindAllByOniguruma(text, matches);
   if (!lexer_->FindAll(text, kStepsMin + kStepsPerByteMax * text.size(), matches)) {
-    return Fail(ErrorCode::kOutOfRange, "the regular expression \"{}\" takes too many steps on this text",
-                source_);
+    return Fail(ErrorCode::kOutOfRange, "the regular expression \"{}\" takes too many steps on this text", source_);
   }
   return {};
 }
@@ -121,11 +120,9 @@ Result<> Pattern::FindAllByOniguruma(std::string_view text, std::vector<Span>* m
                                              ONIG_OPTION_NONE, param.get());
     if (found == ONIG_MISMATCH) break;
     if (found < 0) {
-      const bool retry =
-          found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
+      const bool retry = found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
       if (!retry || steps_left < allowance) {
-        return Fail(ErrorCode::kOutOfRange, "the regular expression \"{}\" takes too many steps on this text",
-                    source_);
+        return Fail(ErrorCode::kOutOfRange, "the regular expression \"{}\" takes too many steps on this text", source_);
       }
       steps_left -= allowance;
       allowance *= 2;

@@ -17,9 +17,7 @@ class PipelineTokenizer final : public Tokenizer {
   Result<std::vector<TokenId>> Encode(std::string_view text, const EncodeOptions& options) const override;
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const override;
   std::string TokenBytes(TokenId id) const override { return parts_.decoder.Decode(DecodedEntry(id), false); }
-  std::string FirstTokenBytes(TokenId id) const override {
-    return parts_.decoder.Decode(DecodedEntry(id), true);
-  }
+  std::string FirstTokenBytes(TokenId id) const override { return parts_.decoder.Decode(DecodedEntry(id), true); }
   bool StripsLeadingSpace() const override { return parts_.decoder.StripsLeadingSpace(); }
   std::string_view TokenText(TokenId id) const override;
   std::optional<TokenId> FindToken(std::string_view token_text) const override;
@@ -77,8 +75,7 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts, std::vector<std::stri
   after_normalizer_ = AddedTokenFinder(std::move(after), after_patterns);
 }
 
-Result<std::vector<TokenId>> PipelineTokenizer::Encode(std::string_view text,
-                                                       const EncodeOptions& options) const {
+Result<std::vector<TokenId>> PipelineTokenizer::Encode(std::string_view text, const EncodeOptions& options) const {
   if (text.size() > kTextBytesMax) {
     return Fail(ErrorCode::kOutOfRange, "a text of {} bytes; at most {} can be encoded at once", text.size(),
                 kTextBytesMax);
@@ -96,8 +93,8 @@ Result<std::vector<TokenId>> PipelineTokenizer::Encode(std::string_view text,
     if (segment.id.has_value()) {
       work.ids.push_back(*segment.id);
     } else {
-      QUIRE_TRY_VOID(EncodeUnnormalized(text.substr(segment.begin, segment.end - segment.begin),
-                                        segment.begin == 0, &work));
+      QUIRE_TRY_VOID(
+          EncodeUnnormalized(text.substr(segment.begin, segment.end - segment.begin), segment.begin == 0, &work));
     }
   }
   if (options.add_special_tokens) work.ids.insert(work.ids.end(), parts_.suffix.begin(), parts_.suffix.end());

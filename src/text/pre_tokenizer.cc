@@ -73,8 +73,8 @@ struct MatchFinder {
 
 // Appends the pieces that `parts` (matching or not, covering `piece`) become. Pieces that are empty fall
 // away.
-void AppendMerged(const std::vector<Span>& parts, const std::vector<std::uint8_t>& is_match,
-                  SplitBehavior behavior, std::vector<Span>* out) {
+void AppendMerged(const std::vector<Span>& parts, const std::vector<std::uint8_t>& is_match, SplitBehavior behavior,
+                  std::vector<Span>* out) {
   const std::size_t first = out->size();
   bool previous_match = false;
   switch (behavior) {
@@ -90,8 +90,7 @@ void AppendMerged(const std::vector<Span>& parts, const std::vector<std::uint8_t
     case SplitBehavior::kMergedWithPrevious:
       for (std::size_t i = 0; i < parts.size(); ++i) {
         const bool match = is_match[i] != 0;
-        const bool joins =
-            behavior == SplitBehavior::kContiguous ? match == previous_match : match && !previous_match;
+        const bool joins = behavior == SplitBehavior::kContiguous ? match == previous_match : match && !previous_match;
         if (joins && out->size() > first) {
           out->back().end = parts[i].end;
         } else {
@@ -114,8 +113,7 @@ void AppendMerged(const std::vector<Span>& parts, const std::vector<std::uint8_t
       break;
   }
   const auto is_empty = [](const Span& span) { return span.begin == span.end; };
-  out->erase(std::remove_if(out->begin() + static_cast<std::ptrdiff_t>(first), out->end(), is_empty),
-             out->end());
+  out->erase(std::remove_if(out->begin() + static_cast<std::ptrdiff_t>(first), out->end(), is_empty), out->end());
 }
 
 struct StepRunner {

@@ -17,13 +17,7 @@ namespace quire::text {
 
 // What becomes of the parts that match: a piece each, nothing, one piece with their equals, or a part of a
 // neighbour.
-enum class SplitBehavior : std::uint8_t {
-  kIsolated,
-  kRemoved,
-  kContiguous,
-  kMergedWithPrevious,
-  kMergedWithNext
-};
+enum class SplitBehavior : std::uint8_t { kIsolated, kRemoved, kContiguous, kMergedWithPrevious, kMergedWithNext };
 
 // Matchers that are not patterns.
 enum class CharacterKind : std::uint8_t { kWhiteSpace, kPunctuation, kNumeric };

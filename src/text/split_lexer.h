@@ -28,8 +28,7 @@ class CharacterClass {
 
   bool ContainsAscii(unsigned char c) const { return (ascii_[c >> 6] >> (c & 63) & 1) != 0; }
   bool Contains(std::uint32_t code_point) const {
-    return code_point < 0x80 ? ContainsAscii(static_cast<unsigned char>(code_point))
-                             : ContainsBeyondAscii(code_point);
+    return code_point < 0x80 ? ContainsAscii(static_cast<unsigned char>(code_point)) : ContainsBeyondAscii(code_point);
   }
   // Whether any character above U+007F may be in the set.
   bool ReachesBeyondAscii() const { return negated_ || categories_ != 0 || !ranges_.empty(); }

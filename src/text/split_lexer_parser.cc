@@ -71,8 +71,7 @@ class SplitLexerParser {
     using Kind = SplitLexer::Kind;
     if (item.kind == Item::Kind::kClass) {
       const Kind kind = item.possessive ? Kind::kPossessive : Kind::kClass;
-      return AddNode(
-          {.kind = kind, .char_class = item.char_class, .min = item.min, .max = item.max, .next = next});
+      return AddNode({.kind = kind, .char_class = item.char_class, .min = item.min, .max = item.max, .next = next});
     }
     SplitLexer::Node node;
     node.kind = item.kind == Item::Kind::kGroup       ? Kind::kChoice
@@ -180,8 +179,7 @@ class SplitLexerParser {
   bool ParseNumber(std::uint32_t* number) {
     const std::string_view before = rest_;
     *number = 0;
-    while (!rest_.empty() && rest_.front() >= '0' && rest_.front() <= '9' &&
-           before.size() - rest_.size() < 4) {
+    while (!rest_.empty() && rest_.front() >= '0' && rest_.front() <= '9' && before.size() - rest_.size() < 4) {
       *number = *number * 10 + static_cast<std::uint32_t>(rest_.front() - '0');
       rest_.remove_prefix(1);
     }
@@ -249,8 +247,7 @@ class SplitLexerParser {
     if (c == 'n') character = '\n';
     if (c == 'r') character = '\r';
     if (c == 't') character = '\t';
-    if (static_cast<unsigned char>(c) < 0x80 && IsPunctuation(static_cast<unsigned char>(c)) && c != '<' &&
-        c != '>') {
+    if (static_cast<unsigned char>(c) < 0x80 && IsPunctuation(static_cast<unsigned char>(c)) && c != '<' && c != '>') {
       character = static_cast<unsigned char>(c);
     }
     if (character.has_value()) rest_.remove_prefix(2);

@@ -6,8 +6,7 @@
 
 namespace quire::text {
 
-StreamDecoder::StreamDecoder(const Tokenizer* tokenizer, std::span<const TokenId> prompt,
-                             bool skip_special_tokens)
+StreamDecoder::StreamDecoder(const Tokenizer* tokenizer, std::span<const TokenId> prompt, bool skip_special_tokens)
     : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {
   // A character has at most 4 bytes, so the last 4 bytes of the prompt tell whether it ends inside one.
   std::string tail;

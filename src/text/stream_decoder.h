@@ -30,10 +30,9 @@ class StreamDecoder {
 
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
-  bool at_start_ = true;  // no token with bytes yet: what a decoder strips at the start is stripped
-  std::string pending_;   // an incomplete character
-  std::size_t prompt_bytes_ =
-      0;  // how many bytes of `pending_` are the prompt's: all, or those that come first
+  bool at_start_ = true;          // no token with bytes yet: what a decoder strips at the start is stripped
+  std::string pending_;           // an incomplete character
+  std::size_t prompt_bytes_ = 0;  // how many bytes of `pending_` are the prompt's: all, or those that come first
 };
 
 }  // namespace quire::text

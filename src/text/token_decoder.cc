@@ -49,9 +49,7 @@ struct StepRunner {
   void operator()(const ByteFallbackStep&) const {
     if (const std::optional<char> byte = ByteOf(*entry)) *entry = *byte;
   }
-  void operator()(const ReplaceTextStep& step) const {
-    *entry = ReplaceAll(*entry, step.pattern, step.content);
-  }
+  void operator()(const ReplaceTextStep& step) const { *entry = ReplaceAll(*entry, step.pattern, step.content); }
   void operator()(const StripTextStep& step) const {
     StripStart(step.content, step.start, entry);
     StripStop(step.content, step.stop, entry);
@@ -77,8 +75,7 @@ std::string TokenDecoder::Decode(std::string_view entry, bool first) const {
 
 bool TokenDecoder::StripsLeadingSpace() const {
   return std::ranges::any_of(steps_, [](const TokenDecoderStep& step) {
-    if (const auto* strip = std::get_if<StripStartStep>(&step))
-      return strip->content == " " && strip->count > 0;
+    if (const auto* strip = std::get_if<StripStartStep>(&step)) return strip->content == " " && strip->count > 0;
     if (const auto* mark = std::get_if<SpaceMarkStep>(&step)) return mark->drops_in_first;
     return false;
   });

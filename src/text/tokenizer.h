@@ -17,10 +17,9 @@
 namespace quire::text {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;  // the BOS / EOS that the tokenizer's post-processor adds
-  bool parse_special_tokens =
-      true;  // "<|im_end|>" in the text becomes that token (special tokens only: ordinary
-             // added tokens are always found); false for text that must stay text
+  bool add_special_tokens = true;    // the BOS / EOS that the tokenizer's post-processor adds
+  bool parse_special_tokens = true;  // "<|im_end|>" in the text becomes that token (special tokens only: ordinary
+                                     // added tokens are always found); false for text that must stay text
 };
 
 class Tokenizer {

@@ -20,12 +20,9 @@ class TokenizerJsonReader {
   explicit TokenizerJsonReader(std::string_view name) : name_(name) {}
 
   Result<std::unique_ptr<Tokenizer>> Read(std::string_view json_text) {
-    QUIRE_TRY(const json::value root_value,
-              ParseJson(json_text, name_, JsonLimits{.refuse_duplicate_keys = true}));
+    QUIRE_TRY(const json::value root_value, ParseJson(json_text, name_, JsonLimits{.refuse_duplicate_keys = true}));
     QUIRE_TRY(const JsonFields root, JsonFields::Of(root_value, name_));
-    const auto component = [&](std::string_view key) {
-      return root.Has(key) ? **root.Get(key) : json::value(nullptr);
-    };
+    const auto component = [&](std::string_view key) { return root.Has(key) ? **root.Get(key) : json::value(nullptr); };
     QUIRE_TRY_VOID(ReadModel(root));
     QUIRE_TRY(std::vector<NormalizerStep> normalizer, ParseNormalizer(component("normalizer"), name_));
     parts_.normalizer = Normalizer(std::move(normalizer));
@@ -52,8 +49,7 @@ class TokenizerJsonReader {
     if (model.Has("dropout")) {
       QUIRE_TRY(const json::value* dropout, model.Get("dropout"));
       if (!dropout->is_number() || dropout->to_number<double>() != 0.0) {
-        return Fail(ErrorCode::kUnsupported, "{}: dropout is not supported; it would make ids random",
-                    model.where());
+        return Fail(ErrorCode::kUnsupported, "{}: dropout is not supported; it would make ids random", model.where());
       }
     }
     QUIRE_TRY_VOID(ReadVocabulary(model));
@@ -71,8 +67,7 @@ class TokenizerJsonReader {
       QUIRE_TRY(const std::string_view unknown, model.String("unk_token"));
       bpe.unknown = parts_.vocabulary->Find(unknown);
       if (!bpe.unknown.has_value()) {
-        return Fail(ErrorCode::kCorrupt, "{}: unk_token \"{}\" is not in the vocabulary", model.where(),
-                    unknown);
+        return Fail(ErrorCode::kCorrupt, "{}: unk_token \"{}\" is not in the vocabulary", model.where(), unknown);
       }
     }
     return ReadMerges(model);
@@ -84,8 +79,8 @@ class TokenizerJsonReader {
     parts_.vocabulary->Reserve(entries->size(), 8 * entries->size());
     for (const auto& [text, id] : *entries) {
       if (!id.is_int64()) {
-        return Fail(ErrorCode::kCorrupt, "{}: the id of the entry \"{}\" of vocab is not an integer",
-                    model.where(), std::string_view(text.data(), text.size()));
+        return Fail(ErrorCode::kCorrupt, "{}: the id of the entry \"{}\" of vocab is not an integer", model.where(),
+                    std::string_view(text.data(), text.size()));
       }
       QUIRE_TRY_VOID(parts_.vocabulary->Add(id.get_int64(), {text.data(), text.size()}, model.where()));
     }
@@ -128,9 +123,8 @@ class TokenizerJsonReader {
       const std::optional<TokenId> right_id = parts_.vocabulary->Find(right);
       const std::optional<TokenId> result_id = parts_.vocabulary->Find(result);
       if (!left_id.has_value() || !right_id.has_value() || !result_id.has_value()) {
-        return Fail(ErrorCode::kCorrupt,
-                    "{}: merges[{}] (\"{}\" and \"{}\") has parts or a result outside vocab", model.where(),
-                    rank, left, right);
+        return Fail(ErrorCode::kCorrupt, "{}: merges[{}] (\"{}\" and \"{}\") has parts or a result outside vocab",
+                    model.where(), rank, left, right);
       }
       parts_.bpe.merges.push_back({left_id->value(), right_id->value(), result_id->value(), rank});
     }
@@ -143,14 +137,13 @@ class TokenizerJsonReader {
     std::unordered_map<std::int64_t, std::size_t> by_id;
     std::int64_t id_max = parts_.vocabulary->size();
     for (std::size_t i = 0; i < tokens->size(); ++i) {
-      QUIRE_TRY(const JsonFields fields,
-                JsonFields::Of((*tokens)[i], fmt::format("{}: added_tokens[{}]", name_, i)));
+      QUIRE_TRY(const JsonFields fields, JsonFields::Of((*tokens)[i], fmt::format("{}: added_tokens[{}]", name_, i)));
       QUIRE_TRY(const std::string_view content, fields.String("content"));
       QUIRE_TRY(std::int64_t id, fields.Integer("id"));
       if (content.empty()) continue;  // as the reference does
       if (content.size() > kAddedTokenBytesMax) {
-        return Fail(ErrorCode::kOutOfRange, "{}: content has {} bytes; at most {} are allowed",
-                    fields.where(), content.size(), kAddedTokenBytesMax);
+        return Fail(ErrorCode::kOutOfRange, "{}: content has {} bytes; at most {} are allowed", fields.where(),
+                    content.size(), kAddedTokenBytesMax);
       }
       // Of two opinions the vocabulary's counts, as in the reference.
       if (const std::optional<TokenId> known = parts_.vocabulary->Find(content)) id = known->value();
@@ -160,8 +153,8 @@ class TokenizerJsonReader {
       }
       id_max = std::max(id_max, id);
       if (!by_content.emplace(content, i).second || !by_id.emplace(id, i).second) {
-        return Fail(ErrorCode::kCorrupt, "{}: the content \"{}\" or the id {} stands twice", fields.where(),
-                    content, id);
+        return Fail(ErrorCode::kCorrupt, "{}: the content \"{}\" or the id {} stands twice", fields.where(), content,
+                    id);
       }
       AddedToken token{.id = TokenId(static_cast<std::int32_t>(id)), .content = std::string(content)};
       QUIRE_TRY(token.single_word, fields.BoolOr("single_word", false));
@@ -172,9 +165,8 @@ class TokenizerJsonReader {
       parts_.added_tokens.push_back(std::move(token));
     }
     if (id_max > 2 * static_cast<std::int64_t>(parts_.vocabulary->count() + tokens->size()) + 65536) {
-      return Fail(ErrorCode::kCorrupt,
-                  "{}: added_tokens has the id {}, far beyond the {} entries of the vocabulary", name_,
-                  id_max, parts_.vocabulary->count());
+      return Fail(ErrorCode::kCorrupt, "{}: added_tokens has the id {}, far beyond the {} entries of the vocabulary",
+                  name_, id_max, parts_.vocabulary->count());
     }
     return {};
   }
@@ -203,8 +195,7 @@ class TokenizerJsonReader {
     const auto is_added = [&](const AddedToken& token) { return token.id.value() == id; };
     if (id >= 0 && id < kVocabularySizeMax) {
       const TokenId token(static_cast<std::int32_t>(id));
-      if (parts_.vocabulary->Contains(token) || std::ranges::any_of(parts_.added_tokens, is_added))
-        return token;
+      if (parts_.vocabulary->Contains(token) || std::ranges::any_of(parts_.added_tokens, is_added)) return token;
     }
     return Fail(ErrorCode::kCorrupt, "{}: there is no token with the id {}", fields.where(), id);
   }
@@ -242,16 +233,14 @@ class TokenizerJsonReader {
     return {};
   }
 
-  Result<> AppendTemplateToken(const JsonFields& fields, std::string_view key,
-                               std::vector<TokenId>* out) const {
+  Result<> AppendTemplateToken(const JsonFields& fields, std::string_view key, std::vector<TokenId>* out) const {
     QUIRE_TRY(const json::value* map_value, fields.Get("special_tokens"));
     QUIRE_TRY(const JsonFields map, JsonFields::Of(*map_value, fields.where() + ": special_tokens"));
     QUIRE_TRY(const json::value* entry_value, map.Get(key));
     QUIRE_TRY(const JsonFields entry, JsonFields::Of(*entry_value, map.where()));
     QUIRE_TRY(const json::array* ids, entry.Array("ids"));
     for (const json::value& id : *ids) {
-      if (!id.is_int64())
-        return Fail(ErrorCode::kCorrupt, "{}: ids of \"{}\" are not integers", map.where(), key);
+      if (!id.is_int64()) return Fail(ErrorCode::kCorrupt, "{}: ids of \"{}\" are not integers", map.where(), key);
       QUIRE_TRY(const TokenId token, CheckTokenId(id.get_int64(), map));
       out->push_back(token);
     }

@@ -43,12 +43,11 @@ enum class PrependScheme : std::uint8_t { kFirst, kAlways, kNever };
 
 Result<PrependScheme> ParsePrependScheme(const JsonFields& fields) {
   QUIRE_TRY(const bool add_prefix_space, fields.BoolOr("add_prefix_space", true));
-  QUIRE_TRY(const std::string_view scheme,
-            fields.StringOr("prepend_scheme", add_prefix_space ? "always" : "never"));
+  QUIRE_TRY(const std::string_view scheme, fields.StringOr("prepend_scheme", add_prefix_space ? "always" : "never"));
   if (scheme == "never") return PrependScheme::kNever;
   if (!add_prefix_space) {
-    return Fail(ErrorCode::kCorrupt, "{}: add_prefix_space is false, but prepend_scheme is \"{}\"",
-                fields.where(), scheme);
+    return Fail(ErrorCode::kCorrupt, "{}: add_prefix_space is false, but prepend_scheme is \"{}\"", fields.where(),
+                scheme);
   }
   if (scheme == "always") return PrependScheme::kAlways;
   if (scheme == "first") return PrependScheme::kFirst;
@@ -61,8 +60,7 @@ Result<> CheckCount(const std::vector<Step>& steps, const JsonFields& fields) {
   return Fail(ErrorCode::kOutOfRange, "{}: more than {} steps", fields.where(), kStepsMax);
 }
 
-Result<> AddNormalizer(const json::value& value, const std::string& where,
-                       std::vector<NormalizerStep>* steps) {
+Result<> AddNormalizer(const json::value& value, const std::string& where, std::vector<NormalizerStep>* steps) {
   QUIRE_TRY(const JsonFields fields, JsonFields::Of(value, where));
   QUIRE_TRY(const std::string_view type, fields.String("type"));
   if (type == "Sequence") {
@@ -109,8 +107,8 @@ Result<> AddMetaspace(const JsonFields& fields, std::vector<PreTokenizerStep>* s
     steps->emplace_back(PrefixStep{std::string(mark), scheme == PrependScheme::kFirst});
   }
   if (split) {
-    steps->emplace_back(SplitStep{.matcher = OneCharacter{DecodeUtf8(mark).code_point},
-                                  .behavior = SplitBehavior::kMergedWithNext});
+    steps->emplace_back(
+        SplitStep{.matcher = OneCharacter{DecodeUtf8(mark).code_point}, .behavior = SplitBehavior::kMergedWithNext});
   }
   return {};
 }
@@ -136,8 +134,7 @@ Result<> AddSplit(const JsonFields& fields, std::vector<PreTokenizerStep>* steps
   return {};
 }
 
-Result<> AddPreTokenizer(const json::value& value, const std::string& where,
-                         std::vector<PreTokenizerStep>* steps) {
+Result<> AddPreTokenizer(const json::value& value, const std::string& where, std::vector<PreTokenizerStep>* steps) {
   QUIRE_TRY(const JsonFields fields, JsonFields::Of(value, where));
   QUIRE_TRY(const std::string_view type, fields.String("type"));
   const auto add_split = [&](auto matcher, SplitBehavior behavior) {
@@ -159,8 +156,7 @@ Result<> AddPreTokenizer(const json::value& value, const std::string& where,
     QUIRE_TRY(const SplitBehavior behavior, ParseBehavior(fields, "Isolated"));
     add_split(CharacterKind::kPunctuation, behavior);
   } else if (type == "Whitespace") {
-    steps->emplace_back(
-        SplitStep{.matcher = WordRuns{}, .behavior = SplitBehavior::kRemoved, .invert = true});
+    steps->emplace_back(SplitStep{.matcher = WordRuns{}, .behavior = SplitBehavior::kRemoved, .invert = true});
   } else if (type == "WhitespaceSplit") {
     add_split(CharacterKind::kWhiteSpace, SplitBehavior::kRemoved);
   } else if (type == "BertPreTokenizer") {
@@ -192,8 +188,8 @@ Result<> AddReplaceDecoder(const JsonFields& fields, DecoderState* state) {
   const std::string_view view(text->get_string().data(), text->get_string().size());
   // A longer pattern could lie across two entries.
   if (state->fused && DecodeUtf8(view).size != view.size()) {
-    return Fail(ErrorCode::kUnsupported, "{}: a Replace decoder of \"{}\" behind Fuse is not supported",
-                fields.where(), view);
+    return Fail(ErrorCode::kUnsupported, "{}: a Replace decoder of \"{}\" behind Fuse is not supported", fields.where(),
+                view);
   }
   QUIRE_TRY(const std::string_view content, fields.String("content"));
   state->steps->emplace_back(ReplaceTextStep{std::string(view), std::string(content)});
@@ -204,8 +200,7 @@ Result<> AddStripDecoder(const JsonFields& fields, DecoderState* state) {
   QUIRE_TRY(const std::string_view content, fields.Character("content"));
   QUIRE_TRY(const std::int64_t start, fields.Integer("start"));
   QUIRE_TRY(const std::int64_t stop, fields.Integer("stop"));
-  if (start < 0 || stop < 0)
-    return Fail(ErrorCode::kCorrupt, "{}: start or stop is negative", fields.where());
+  if (start < 0 || stop < 0) return Fail(ErrorCode::kCorrupt, "{}: start or stop is negative", fields.where());
   if (!state->fused) {
     state->steps->emplace_back(
         StripTextStep{std::string(content), static_cast<std::size_t>(start), static_cast<std::size_t>(stop)});
@@ -227,13 +222,11 @@ Result<> AddDecoder(const json::value& value, const std::string& where, DecoderS
     QUIRE_TRY(const json::array* parts, fields.Array("decoders"));
     for (const json::value& part : *parts) QUIRE_TRY_VOID(AddDecoder(part, where, state));
   } else if (type == "ByteLevel") {
-    if (state->fused)
-      return Fail(ErrorCode::kUnsupported, "{}: ByteLevel behind Fuse is not supported", where);
+    if (state->fused) return Fail(ErrorCode::kUnsupported, "{}: ByteLevel behind Fuse is not supported", where);
     state->steps->emplace_back(FromByteAlphabetStep{});
     state->fused = true;
   } else if (type == "ByteFallback") {
-    if (state->fused)
-      return Fail(ErrorCode::kUnsupported, "{}: ByteFallback behind Fuse is not supported", where);
+    if (state->fused) return Fail(ErrorCode::kUnsupported, "{}: ByteFallback behind Fuse is not supported", where);
     state->steps->emplace_back(ByteFallbackStep{});
   } else if (type == "Fuse") {
     state->fused = true;

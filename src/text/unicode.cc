@@ -79,39 +79,34 @@ CategoryMask CategoriesNamed(std::string_view name) {
 
 bool IsWhiteSpace(std::uint32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+         c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool IsPunctuation(std::uint32_t c) {
   if (c < 0x80)
-    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
-           (c >= '{' && c <= '~');
-  constexpr CategoryMask kMask = Bit(UTF8PROC_CATEGORY_PC) | Bit(UTF8PROC_CATEGORY_PD) |
-                                 Bit(UTF8PROC_CATEGORY_PS) | Bit(UTF8PROC_CATEGORY_PE) |
-                                 Bit(UTF8PROC_CATEGORY_PI) | Bit(UTF8PROC_CATEGORY_PF) |
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+  constexpr CategoryMask kMask = Bit(UTF8PROC_CATEGORY_PC) | Bit(UTF8PROC_CATEGORY_PD) | Bit(UTF8PROC_CATEGORY_PS) |
+                                 Bit(UTF8PROC_CATEGORY_PE) | Bit(UTF8PROC_CATEGORY_PI) | Bit(UTF8PROC_CATEGORY_PF) |
                                  Bit(UTF8PROC_CATEGORY_PO);
   return (CategoryOf(c) & kMask) != 0;
 }
 
 bool IsNumeric(std::uint32_t c) {
-  constexpr CategoryMask kMask =
-      Bit(UTF8PROC_CATEGORY_ND) | Bit(UTF8PROC_CATEGORY_NL) | Bit(UTF8PROC_CATEGORY_NO);
+  constexpr CategoryMask kMask = Bit(UTF8PROC_CATEGORY_ND) | Bit(UTF8PROC_CATEGORY_NL) | Bit(UTF8PROC_CATEGORY_NO);
   return (CategoryOf(c) & kMask) != 0;
 }
 
 bool IsMark(std::uint32_t c) {
-  constexpr CategoryMask kMask =
-      Bit(UTF8PROC_CATEGORY_MN) | Bit(UTF8PROC_CATEGORY_MC) | Bit(UTF8PROC_CATEGORY_ME);
+  constexpr CategoryMask kMask = Bit(UTF8PROC_CATEGORY_MN) | Bit(UTF8PROC_CATEGORY_MC) | Bit(UTF8PROC_CATEGORY_ME);
   return (CategoryOf(c) & kMask) != 0;
 }
 
 bool IsWordCharacter(std::uint32_t c) {
-  constexpr CategoryMask kMask =
-      Bit(UTF8PROC_CATEGORY_LU) | Bit(UTF8PROC_CATEGORY_LL) | Bit(UTF8PROC_CATEGORY_LT) |
-      Bit(UTF8PROC_CATEGORY_LM) | Bit(UTF8PROC_CATEGORY_LO) | Bit(UTF8PROC_CATEGORY_MN) |
-      Bit(UTF8PROC_CATEGORY_MC) | Bit(UTF8PROC_CATEGORY_ME) | Bit(UTF8PROC_CATEGORY_ND) |
-      Bit(UTF8PROC_CATEGORY_NL) | Bit(UTF8PROC_CATEGORY_PC);
+  constexpr CategoryMask kMask = Bit(UTF8PROC_CATEGORY_LU) | Bit(UTF8PROC_CATEGORY_LL) | Bit(UTF8PROC_CATEGORY_LT) |
+                                 Bit(UTF8PROC_CATEGORY_LM) | Bit(UTF8PROC_CATEGORY_LO) | Bit(UTF8PROC_CATEGORY_MN) |
+                                 Bit(UTF8PROC_CATEGORY_MC) | Bit(UTF8PROC_CATEGORY_ME) | Bit(UTF8PROC_CATEGORY_ND) |
+                                 Bit(UTF8PROC_CATEGORY_NL) | Bit(UTF8PROC_CATEGORY_PC);
   if ((CategoryOf(c) & kMask) != 0) return true;
   // Join_Control, and the alphabetic symbols (letters in circles and squares).
   return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
@@ -146,9 +141,9 @@ std::string Normalize(NormalForm form, std::string_view text) {
   options |= form == NormalForm::kNfc || form == NormalForm::kNfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   if (form == NormalForm::kNfkc || form == NormalForm::kNfkd) options |= UTF8PROC_COMPAT;
   utf8proc_uint8_t* mapped = nullptr;
-  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                             static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                                             static_cast<utf8proc_option_t>(options));
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
+                   &mapped, static_cast<utf8proc_option_t>(options));
   struct Free {
     void operator()(utf8proc_uint8_t* p) const { std::free(p); }
   };

@@ -44,11 +44,10 @@ void Vocabulary::Grow() {
 
 Result<> Vocabulary::Add(std::int64_t id, std::string_view text, std::string_view name) {
   if (id < 0 || id >= kVocabularySizeMax) {
-    return Fail(ErrorCode::kCorrupt, "{}: the id {} of an entry of the vocabulary is outside 0 to {}", name,
-                id, kVocabularySizeMax - 1);
+    return Fail(ErrorCode::kCorrupt, "{}: the id {} of an entry of the vocabulary is outside 0 to {}", name, id,
+                kVocabularySizeMax - 1);
   }
-  if (text.size() > UINT32_MAX)
-    return Fail(ErrorCode::kCorrupt, "{}: the entry with id {} is too long", name, id);
+  if (text.size() > UINT32_MAX) return Fail(ErrorCode::kCorrupt, "{}: the entry with id {} is too long", name, id);
   if (2 * (count_ + 1) > slots_.size()) Grow();
   const std::uint32_t hash = Hash(text);
   const std::size_t slot = FindSlot(text, hash);
@@ -60,8 +59,7 @@ Result<> Vocabulary::Add(std::int64_t id, std::string_view text, std::string_vie
   if (entries_[index].present) {
     return Fail(ErrorCode::kCorrupt, "{}: two entries of the vocabulary have the id {}", name, id);
   }
-  entries_[index] = {
-      .offset = texts_.size(), .bytes = static_cast<std::uint32_t>(text.size()), .present = true};
+  entries_[index] = {.offset = texts_.size(), .bytes = static_cast<std::uint32_t>(text.size()), .present = true};
   texts_.append(text);
   slots_[slot] = {.hash = hash, .id = static_cast<std::int32_t>(id)};
   ++count_;
