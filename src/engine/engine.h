@@ -1,5 +1,5 @@
-// The step loop: Drain → Plan → Run → Commit → Emit. The only owner and the only mutator of the engine's
-// state.
+// The step loop: Drain → Plan → Run → Commit → Emit, without the threads at its ends (those are
+// LocalEngine's). The only owner and the only mutator of the engine's state.
 #pragma once
 
 #include <vector>
@@ -18,6 +18,8 @@ namespace quire::engine {
 struct EngineConfig {
   sched::SchedulerConfig scheduler;
   std::vector<TokenId> eos_token_ids;  // the model's own end-of-sequence ids
+
+  Result<> Validate() const;
 };
 
 // One thread. Everything it needs comes in, so that a whole engine runs in a test with a fake runner and a
@@ -30,21 +32,21 @@ class Engine final {
   // As EngineClient::Submit, for a request that arrived at `queued`.
   Result<> Add(GenerateRequest request, TimePoint queued);
   // As EngineClient::Abort; the events are appended.
-  void Abort(RequestId id, std::vector<EngineEvent>* events);
-  void AbortAll(std::vector<EngineEvent>* events);
-  void ResetPrefixCache();
+  void Abort(RequestId id, std::vector<EngineEvent>* events) { scheduler_.Abort(id, events); }
+  void AbortAll(std::vector<EngineEvent>* events) { scheduler_.AbortAll(events); }
+  void ResetPrefixCache() { scheduler_.ResetPrefixCache(); }
 
   // Whether a Step has anything to do.
   bool has_work() const { return scheduler_.has_unfinished(); }
-  // Plans, runs and commits one step, and appends what came of it.
-  void Step(std::vector<EngineEvent>* events);
+  // Plans, runs and commits one step, and appends what came of it. A step that the runner cannot carry out
+  // ends its requests with kError. Returns whether the runner succeeded.
+  Result<> Step(std::vector<EngineEvent>* events);
 
-  EngineStats stats() const { return scheduler_.stats(); }
   const sched::Scheduler& scheduler() const { return scheduler_; }
 
  private:
-  Runner* runner_;
-  const Clock* clock_;
+  Runner* const runner_;
+  const Clock* const clock_;
   sched::Scheduler scheduler_;
   sched::BatchPlan plan_;     // reused
   sched::StepResult result_;  // reused

@@ -1,11 +1,9 @@
 // An engine in this process: a thread that steps an Engine, between an inbox and an outbox.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +18,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "engine/engine.h"
+#include "engine/event_outbox.h"
 #include "engine/runner.h"
 #include "wire/engine_client.h"
 
@@ -27,34 +26,83 @@ namespace quire::engine {
 
 enum class StopMode : std::uint8_t {
   kDrain,  // requests that were accepted run to their end
-  kAbort,  // they end with kAbort at once, after the step that is running
+  kAbort,  // they end with kAbort after the step that is running
 };
 
-// Bounds: at most max_num_queued_requests wait for their first step, and at most max_num_seqs more are
-// running or have events that nobody has fetched; Submit refuses beyond that. Events of one choice that have
-// not been fetched are merged, so a reader who is slow holds nothing up and costs no more than the tokens
-// that it asked for.
+// Bounds: at most max_num_queued_requests wait for their first step; these, those that run and those with a
+// finishing event that nobody has fetched are at most max_num_queued_requests + max_num_seqs. Submit refuses
+// beyond that.
+//
+// Threads: the engine's own thread runs Loop() and is the only one to touch engine_. All else goes through
+// inbox_ and outbox_; published_ is a copy of the statistics after the last step, so asking never waits for a
+// step.
 class LocalEngine final : public EngineClient {
  public:
   // Takes the runner and starts the thread. Of `info`, what the scheduler's configuration says is filled in
   // here (vocab_size, max_model_len, block_size, num_blocks, max_num_seqs, max_num_batched_tokens). `clock`
-  // may be read by several threads; it outlives the engine.
+  // is read by several threads (as a SteadyClock may be) and outlives the engine.
   static Result<std::unique_ptr<LocalEngine>> Create(EngineConfig config, EngineInfo info,
                                                      std::unique_ptr<Runner> runner, const Clock* clock);
   // Stops with kAbort.
   ~LocalEngine() override;
+  LocalEngine(const LocalEngine&) = delete;
+  LocalEngine& operator=(const LocalEngine&) = delete;
 
   Result<> Submit(GenerateRequest request) override;
   void Abort(RequestId id) override;
   std::optional<std::vector<EngineEvent>> Next(std::chrono::nanoseconds timeout) override;
   Result<EngineInfo> Info() override;
   Result<EngineStats> Stats() override;
+  // Returns at once; happens before any request that is submitted later is looked at.
   Result<> ResetPrefixCache() override;
 
-  // Refuses further requests, ends those that are there, and returns when the thread is done. Next() then
-  // delivers what is left, and nullopt after it. kAbort also cuts a kDrain short that another thread waits
-  // for.
+  // Refuses further requests, ends those that are there, and returns when the engine's thread has nothing
+  // more to do. Next() then delivers what is left, and nullopt after it. kAbort cuts a kDrain short that
+  // another thread waits for.
   void Stop(StopMode mode);
+
+ private:
+  // What others want of the engine's thread.
+  struct Inbox {
+    std::vector<std::pair<GenerateRequest, TimePoint>> requests;  // with the time of arrival
+    std::vector<RequestId> aborts;                                // at most one per live request
+    bool reset_prefix_cache = false;
+
+    bool empty() const { return requests.empty() && aborts.empty() && !reset_prefix_cache; }
+    void Clear();
+  };
+
+  LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner, const Clock* clock);
+  void Loop();
+  // Waits until there is something to do, and takes it into taken_; false when the thread shall end.
+  bool Drain();
+  void Apply();
+  void Emit();
+
+  const EngineConfig config_;
+  const EngineInfo info_;
+  const std::unique_ptr<Runner> runner_;
+  const Clock* const clock_;
+
+  // Of the engine's thread.
+  Engine engine_;
+  Inbox taken_;
+  std::vector<EngineEvent> events_;
+  EngineStats stats_;
+
+  EventOutbox outbox_;
+
+  std::mutex mutex_;                 // guards all below
+  std::condition_variable wake_;     // there is something in the inbox, or stop_ is set
+  std::condition_variable stopped_;  // done_ is set
+  Inbox inbox_;
+  std::unordered_map<RequestId, int> live_;  // choices whose finishing event has not been fetched
+  int num_queued_ = 0;                       // requests in the inbox, in taken_, and in the scheduler's queue
+  EngineStats published_;
+  std::optional<StopMode> stop_;
+  bool done_ = false;
+
+  std::thread thread_;  // last: it uses everything above
 };
 
 }  // namespace quire::engine

@@ -58,6 +58,11 @@ BlockRef BlockAllocator::Allocate() {
   return BlockRef(this, id);
 }
 
+BlockRef BlockAllocator::Adopt(BlockId id) {
+  CHECK(ref_count(id) > 0);
+  return BlockRef(this, id);
+}
+
 void BlockAllocator::AddRef(BlockId id) {
   CHECK(ref_count(id) > 0);
   ++ref_counts_[static_cast<std::size_t>(id.value())];

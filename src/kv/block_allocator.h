@@ -61,6 +61,9 @@ class BlockAllocator final {
   void AddRef(BlockId id);
   void Release(BlockId id);
 
+  // The reverse of Detach(): a handle takes over a reference that a container owed.
+  BlockRef Adopt(BlockId id);
+
   // CHECKs the invariant; O(num_blocks).
   void CheckIntegrity() const;
 

@@ -60,6 +60,13 @@ BlockId BlockTable::ReplaceForWriting(int index, BlockRef fresh) {
   return from;
 }
 
+BlockRef BlockTable::TakeLast() {
+  CHECK(!blocks_.empty());
+  const BlockId last = blocks_.back();
+  blocks_.pop_back();
+  return allocator_->Adopt(last);
+}
+
 BlockTable BlockTable::Fork(int num_tokens) const {
   CHECK(num_tokens >= 0 && num_tokens <= capacity());
   BlockTable fork(allocator_, block_size_);

@@ -42,6 +42,8 @@ class BlockTable final {
   // Copy on write: puts `fresh` in the place of the block at `index` and returns the block from which the
   // content has to be copied into it before anything is read.
   BlockId ReplaceForWriting(int index, BlockRef fresh);
+  // Takes the last block out of the table.
+  BlockRef TakeLast();
   // A table that shares this table's first blocks, as many as hold `num_tokens` tokens.
   BlockTable Fork(int num_tokens) const;
   // Gives every block back, the last one first, so that the free list hands them out in order again.

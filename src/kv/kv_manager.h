@@ -3,14 +3,19 @@
 //
 // Every block of the pool is, at any time, exactly one of
 //   free       nobody refers to it
-//   evictable  only the prefix cache refers to it, and no running sequence uses it
-//   protected  in the prefix cache, and pinned because a sequence uses it (or a block that continues it)
+//   evictable  only the prefix cache refers to it
+//   protected  in the prefix cache, and pinned because a sequence uses it
 //   owned      only sequences refer to it
 // and free + evictable + protected + owned = total, which CheckIntegrity() counts.
+//
+// About copies: they run before the step, in order, and only ever fill blocks that had nobody's content. So a
+// source may be evicted and given to somebody else in the same plan: what the new owner puts into it comes
+// later.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -28,10 +33,10 @@ namespace quire::kv {
 struct SequenceBlocks {
   explicit SequenceBlocks(BlockTable empty) : table(std::move(empty)) {}
 
+  RadixCache::Lock lock;  // outlives the table's references; empty without memory, or when caching is off
   BlockTable table;
-  RadixCache::Lock lock;  // empty when the sequence has no memory or caching is off
-  int num_published_blocks =
-      0;  // the first blocks of the table, which the cache has too; the lock ends there
+  // The first blocks of the table, which the cache has too; the lock ends where they end.
+  int num_published_blocks = 0;
 };
 
 // One thread.
@@ -44,43 +49,43 @@ class KvManager final {
   int num_free_blocks() const { return allocator_->num_free(); }
   int num_evictable_blocks() const { return cache_ ? cache_->num_evictable_blocks() : 0; }
   int num_protected_blocks() const { return cache_ ? cache_->num_protected_blocks() : 0; }
+  int num_owned_blocks() const {
+    return num_blocks() - num_free_blocks() - num_evictable_blocks() - num_protected_blocks();
+  }
   // What can be had without taking anything from a sequence.
   int num_available_blocks() const { return num_free_blocks() + num_evictable_blocks(); }
   std::uint64_t num_evicted_blocks() const { return cache_ ? cache_->num_evicted_blocks() : 0; }
-  int BlocksFor(int num_tokens) const { return (num_tokens + block_size_ - 1) / block_size_; }
+  int BlocksFor(int num_tokens) const {
+    return num_tokens / block_size_ + (num_tokens % block_size_ != 0 ? 1 : 0);
+  }
 
   SequenceBlocks MakeEmpty() { return SequenceBlocks(BlockTable(allocator_.get(), block_size_)); }
 
-  // How many of these tokens the cache has.
+  // How many of these tokens the cache has; nothing changes.
   int Peek(std::string_view cache_namespace, std::span<const TokenId> tokens) const;
 
-  // Gives an empty sequence what the cache has of `tokens` and pins it. Returns the number of tokens that
-  // need not be computed. When the match ends inside a block, a block is taken for the copy and the order
-  // appended to `copies`; without a block to be had, only full blocks count. A pinned cache is nothing lost:
-  // on giving up, call Release(), and everything is as before.
-  int Attach(std::string_view cache_namespace, std::span<const TokenId> tokens, SequenceBlocks* sequence,
-             std::vector<BlockCopy>* copies);
+  // Admits an empty sequence that will need `num_blocks` blocks in all: gives it what the cache has of
+  // `tokens`, pins it, and returns the number of tokens that need not be computed. When the match ends inside
+  // a block, a block is taken for a copy of it. nullopt, and nothing has changed, unless the blocks that are
+  // still missing can be had with `num_spare_blocks` to spare.
+  std::optional<int> Attach(std::string_view cache_namespace, std::span<const TokenId> tokens, int num_blocks,
+                            int num_spare_blocks, SequenceBlocks* sequence, std::vector<BlockCopy>* copies);
 
-  // How many blocks Reserve() would take for these positions.
-  int BlocksNeeded(const SequenceBlocks& sequence, int first_position, int num_tokens) const;
   // Makes the positions [first_position, first_position + num_tokens) writable: takes blocks, and replaces
-  // shared ones (copy on write; the orders are appended to `copies`). All or nothing: false when there are
-  // not enough blocks.
+  // shared ones (copy on write). All or nothing: false when there are not enough blocks.
   bool Reserve(int first_position, int num_tokens, SequenceBlocks* sequence, std::vector<BlockCopy>* copies);
 
   // A sequence that shares the blocks of the first `num_tokens` tokens. The last of them may be partly
-  // filled: the first of the two to write into it gets a copy.
+  // filled: who writes into it first gets a copy.
   SequenceBlocks Fork(const SequenceBlocks& sequence, int num_tokens);
 
-  // Puts the full blocks among the first `num_computed_tokens` of a sequence in the cache.
-  void Publish(std::string_view cache_namespace, std::span<const TokenId> tokens, int num_computed_tokens,
-               SequenceBlocks* sequence);
+  // Puts the full blocks of a sequence's computed tokens in the cache.
+  void Publish(std::span<const TokenId> computed_tokens, SequenceBlocks* sequence);
   // Takes a sequence's memory away. What it published stays in the cache until it is evicted.
   void Release(SequenceBlocks* sequence);
-  // The same at the end of a sequence all of whose `tokens` are computed: its last block is cached too
-  // although it is not full, so that a conversation's next turn finds every token. It costs nothing: the
-  // block can be evicted.
-  void Finish(std::string_view cache_namespace, std::span<const TokenId> tokens, SequenceBlocks* sequence);
+  // The same at the end of a sequence: the block behind its full ones is cached too, so that a conversation's
+  // next turn finds every token. It costs nothing, since the block can be evicted.
+  void Finish(std::span<const TokenId> computed_tokens, SequenceBlocks* sequence);
 
   // Forgets everything cached that no sequence uses.
   void ResetPrefixCache();
@@ -93,6 +98,7 @@ class KvManager final {
 
  private:
   BlockRef TakeBlock();
+  int CountBlocksToTake(int first_position, int num_tokens, const BlockTable& table) const;
 
   const int block_size_;
   std::unique_ptr<BlockAllocator> allocator_;  // outlives what refers to it

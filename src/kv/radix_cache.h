@@ -2,10 +2,10 @@
 //
 // A node stands for a run of one or more blocks, and starts at a block boundary:
 //
-//   root ─┬─ [A A A A|B B B B|C C C C] ─┬─ [D D D D]           full node: every block is full
+//   root ─┬─ [A A A A|B B B B|C C C C] ─┬─ [D D D D]           every block of a node is full …
 //         │                             └─ [D D E E|F F F F]   siblings may share the start of their first
-//         block └─ [A A B]                                           tail: one block that is not full, never
-//         a parent
+//         block └─ [A A B]                                           … except a tail: one partly filled
+//         block, no children
 //
 // * Children of a node are ordered by the tokens of their first block, so the child that shares most tokens
 // with a
@@ -24,8 +24,9 @@
 
 #include <boost/intrusive/list.hpp>
 #include <boost/intrusive/set.hpp>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -72,8 +73,7 @@ class RadixCache final {
     Lock lock;                // of the path of the full blocks; of the namespace's root when there are none
     int num_full_blocks = 0;  // appended to the table, in order
     int num_tail_tokens = 0;  // further tokens that match inside one more block, < block_size
-    BlockId
-        tail_block;  // that block, when num_tail_tokens > 0. It is not pinned: copy from it within this step
+    BlockId tail_block;  // that block, when num_tail_tokens > 0. It is not pinned: copy it within this step
   };
 
   RadixCache(BlockAllocator* allocator, int block_size);
@@ -84,7 +84,7 @@ class RadixCache final {
   // The longest cached prefix of `tokens`. Appends the full blocks to `table`, which is empty. Counts as a
   // use.
   MatchResult Match(std::string_view cache_namespace, std::span<const TokenId> tokens, BlockTable* table);
-  // The length of that prefix in tokens, and nothing else changes.
+  // The length of that prefix in tokens, and nothing changes.
   int Peek(std::string_view cache_namespace, std::span<const TokenId> tokens) const;
 
   // Adds further full blocks of a sequence below the node of `lock`, and moves the lock to the node where
@@ -92,73 +92,99 @@ class RadixCache final {
   // `table`; the lock's node ends where they begin. A block that the cache has already replaces the one in
   // `table`, whose reference is dropped: both hold the same bits, since keys and values are a function of the
   // tokens and the namespace.
-  void Extend(Lock* lock, std::span<const TokenId> tokens, int first_block, BlockTable* table);
-  // Adds a block that is only partly filled, with 1 … block_size - 1 tokens, below the node of `lock`. The
-  // block must have no other owner. It is dropped when the cache knows its tokens already.
+  void Extend(std::span<const TokenId> tokens, int first_block, Lock* lock, BlockTable* table);
+  // Adds a block that is only partly filled, with 1 … block_size - 1 tokens, below the node of `lock`. Nobody
+  // else may own the block. It is dropped when the cache knows its tokens already.
   void AddTail(const Lock& lock, std::span<const TokenId> tokens, BlockRef block);
+  // A lock of the same path without its last `num_blocks` blocks.
+  Lock LockPrefix(const Lock& lock, int num_blocks);
 
   // Frees up to `num_blocks` blocks, least recently used first; returns how many.
   int Evict(int num_blocks);
 
+  int num_blocks() const { return num_blocks_; }
   int num_evictable_blocks() const { return num_evictable_blocks_; }                // in nodes without pins
   int num_protected_blocks() const { return num_blocks_ - num_evictable_blocks_; }  // in nodes with pins
   std::uint64_t num_evicted_blocks() const { return num_evicted_blocks_; }          // so far
 
-  // CHECKs every invariant above; O(size).
-  void CheckIntegrity() const;
-  // For tests and logs: the nodes of a namespace in order, one a line, indented by depth, as "tokens /
-  // blocks", with " *pins" behind pinned ones.
+  // CHECKs every invariant above, and adds 1 for each block of the cache to `ref_counts` [num_blocks of the
+  // pool]. O(size).
+  void CheckIntegrity(std::vector<std::int32_t>* ref_counts) const;
+  // The nodes of a namespace in order, one a line, indented by depth: the tokens, "|" between blocks, and "*"
+  // for each pin.
   std::string ToString(std::string_view cache_namespace) const;
 
  private:
-  friend class Lock;
-
-  struct ByFirstBlock;
+  struct ByFirstBlock {
+    bool operator()(const Node& a, const Node& b) const;
+    bool operator()(const Node& a, std::span<const TokenId> b) const;
+    bool operator()(std::span<const TokenId> a, const Node& b) const;
+  };
+  using ChildHook = boost::intrusive::set_base_hook<>;
+  using EvictionHook = boost::intrusive::list_base_hook<>;
   using Children = boost::intrusive::set<Node, boost::intrusive::compare<ByFirstBlock>,
                                          boost::intrusive::constant_time_size<false>,
-                                         boost::intrusive::base_hook<boost::intrusive::set_base_hook<>>>;
-  using EvictionList =
-      boost::intrusive::list<Node, boost::intrusive::base_hook<boost::intrusive::list_base_hook<>>>;
-  using Roots = std::unordered_map<std::string, Node*>;
+                                         boost::intrusive::base_hook<ChildHook>>;
+  using EvictionList = boost::intrusive::list<Node, boost::intrusive::base_hook<EvictionHook>>;
+
+  struct Node : ChildHook, EvictionHook {
+    bool is_root() const { return parent == nullptr; }
+
+    Node* parent = nullptr;
+    std::vector<BlockId> blocks;            // at least one, except in a root
+    std::span<const TokenId> first_tokens;  // of the first block: block_size, or fewer in a tail
+    int num_pins = 0;                       // locks of this node and of all below it
+    Children children;
+    std::string_view cache_namespace;  // of a root: its key in roots_
+  };
+
+  struct StringHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  using Roots = std::unordered_map<std::string, Node*, StringHash, std::equal_to<>>;
 
   // Where a walk along a prompt ended.
   struct Position {
-    Node* node = nullptr;       // the last node of which at least one block matched, or the root
+    Node* node = nullptr;       // the last node of which a block matched, or the root
     int num_node_blocks = 0;    // how many of its blocks matched
     int num_full_blocks = 0;    // on the whole path
-    Node* tail_node = nullptr;  // that holds the partly matching block; may be `node` itself
+    Node* tail_node = nullptr;  // with the block that matches in part; may be `node`
     BlockId tail_block;
     int num_tail_tokens = 0;
   };
 
-  std::span<const TokenId> BlockTokens(BlockId block, int num_tokens) const;
-  void SetBlockTokens(BlockId block, std::span<const TokenId> tokens);
-  int CommonBlocks(const Node& node, std::span<const TokenId> tokens) const;
   Position Walk(Node* root, std::span<const TokenId> tokens) const;
-  Node* FindChild(Node* parent, std::span<const TokenId> block_tokens) const;
+  Node* FindChild(Node* parent, std::span<const TokenId> tokens) const;
   void FindTail(Node* parent, std::span<const TokenId> tokens, Position* position) const;
-  void ConsiderTail(Node* node, BlockId block, int num_block_tokens, std::span<const TokenId> tokens,
-                    Position* position) const;
+  int CountCommonBlocks(const Node& node, std::span<const TokenId> tokens) const;
+  std::span<const TokenId> BlockTokens(BlockId block) const;
 
+  Node* FindRoot(std::string_view cache_namespace) const;
+  Node* FindOrMakeRoot(std::string_view cache_namespace);
+  void DropRootIfUnused(Node* root);
   Node* NewNode(Node* parent);
   void DeleteNode(Node* node);
+  Node* AddChild(Node* parent, BlockId first_block, std::span<const TokenId> first_tokens);
+  void AppendBlock(Node* node, BlockId block, std::span<const TokenId> tokens);
   Node* Split(Node* node, int num_upper_blocks);
-  void DropTailsBefore(Node* parent, std::span<const TokenId> tokens);
-  void MoveLockTo(Lock* lock, Node* descendant);
-  void Pin(Node* node);
-  void Unpin(Node* node);
+  void DropTailBefore(Node* parent, std::span<const TokenId> tokens);
   void EvictLastBlock(Node* leaf);
-  Node* FindRoot(std::string_view cache_namespace) const;
-  void DropRootIfUnused(Node* root);
+  void Touch(Node* node);
+  void PinOne(Node* node);
+  void PinPath(Node* node);
+  void UnpinPath(Node* node);
+  void CheckNode(const Node& node) const;
 
   BlockAllocator* allocator_;
   const int block_size_;
-  std::vector<TokenId> tokens_;    // [num_blocks, block_size]: the tokens of each cached block
-  std::deque<Node> nodes_;         // all nodes ever made at once; at most one per block and root
-  std::vector<Node*> free_nodes_;  // of nodes_, not in any tree
-  Roots roots_;                    // namespaces with blocks or locks
-  EvictionList eviction_list_;     // nodes with blocks and without pins; the first goes first
-  int num_blocks_ = 0;             // in all trees
+  std::vector<TokenId> tokens_;  // [pool's num_blocks, block_size]: the tokens of each cached block
+  std::vector<std::unique_ptr<Node>> nodes_;  // in a tree or in free_nodes_; at most one per block and root
+  std::vector<Node*> free_nodes_;
+  Roots roots_;                 // the namespaces that have blocks or locks
+  EvictionList eviction_list_;  // nodes with blocks and without pins; the first goes first
+  std::vector<Node*> path_;     // scratch of Match
+  int num_blocks_ = 0;          // in all trees
   int num_evictable_blocks_ = 0;
   std::uint64_t num_evicted_blocks_ = 0;
 };

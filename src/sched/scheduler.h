@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -29,9 +30,10 @@ namespace quire::sched {
 // * When blocks run out, the youngest running sequence is preempted: its blocks go (what it published stays
 // in the
 //   cache while it can), and it is recomputed later. The oldest always gets on, so the whole always gets on.
-// * A waiting sequence is admitted when there is room for all of its tokens and for those that others still
-// have to
-//   run. What there is room for is counted anew each time, never kept up to date.
+// * A sequence is admitted when there is room for all of its tokens beside those that others still have to
+// run. What
+//   there is room for is counted anew for each plan.
+// * Of a request with several choices, the first computes the prompt; then the others fork from it.
 class Scheduler final {
  public:
   // `config` is valid. `eos_token_ids` end a choice unless it ignores them.
@@ -40,29 +42,30 @@ class Scheduler final {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // What a request must fulfil on its own, whatever else runs: ids and lengths in range, and enough memory in
-  // an empty pool. Reads nothing that changes, so any thread may ask.
-  Result<> Validate(const GenerateRequest& request) const;
-  // Puts a request in the queue. kUnavailable when that is full; kInvalidArgument as Validate, or when the id
-  // lives.
-  Result<> Add(GenerateRequest request, TimePoint now);
-  // Ends all unfinished choices of a request with kAbort events. Unknown ids are ignored.
-  void Abort(RequestId id, TimePoint now, std::vector<EngineEvent>* events);
-  void AbortAll(TimePoint now, std::vector<EngineEvent>* events);
-  void ResetPrefixCache();
+  // Puts a request that arrived at `queued` in the queue. kUnavailable when that is full; kInvalidArgument as
+  // ValidateRequest says, or when the id is that of an unfinished request.
+  Result<> Add(GenerateRequest request, TimePoint queued);
+  // Ends all unfinished choices of a request and appends their kAbort events. Unknown ids are ignored.
+  void Abort(RequestId id, std::vector<EngineEvent>* events);
+  void AbortAll(std::vector<EngineEvent>* events);
+  // Forgets every cached prefix that no running sequence uses.
+  void ResetPrefixCache() { kv_.ResetPrefixCache(); }
 
   // Fills `plan` for the next step. Empty only when nothing is unfinished.
   void Plan(TimePoint now, BatchPlan* plan);
-  // Takes the step's outcome (one entry per scheduled sequence) in and appends the events.
+  // Takes in what the step found (one entry per scheduled sequence; logprobs are moved out) and appends the
+  // events.
   void Commit(const BatchPlan& plan, StepResult* result, TimePoint now, std::vector<EngineEvent>* events);
-  // The step failed: ends every request of the plan with kError events, and caches nothing of it.
-  void Fail(const BatchPlan& plan, const Error& error, TimePoint now, std::vector<EngineEvent>* events);
+  // The step failed: ends every request of the plan with kError events, and caches nothing of the step.
+  void Fail(const BatchPlan& plan, const Error& error, std::vector<EngineEvent>* events);
 
   bool has_unfinished() const { return !groups_.empty(); }
-  int num_running() const { return static_cast<int>(running_.size()); }
-  // Requests that never ran; what max_num_queued_requests bounds.
+  // Requests that never ran; max_num_queued_requests bounds them.
   int num_queued_requests() const { return static_cast<int>(waiting_.size()); }
-  EngineStats stats() const;
+  int num_running_sequences() const { return static_cast<int>(running_.size()); }
+  int num_unfinished_sequences() const { return num_unfinished_sequences_; }
+  // Gauges count choices. Allocates nothing when `stats` is used again.
+  void ReadStats(EngineStats* stats) const;
 
   const SchedulerConfig& config() const { return config_; }
   const kv::KvManager& kv() const { return kv_; }
@@ -70,21 +73,58 @@ class Scheduler final {
   void CheckIntegrity() const;
 
  private:
-  // A request and its choices, until all have finished.
+  // A request and its choices. It goes when all of them have finished.
   struct Group {
     Request request;
     std::vector<std::unique_ptr<Sequence>> choices;
     int num_unfinished = 0;
   };
+  // How the plan being made stands.
+  struct Planning {
+    TimePoint now{};
+    BatchPlan* plan = nullptr;
+    int budget = 0;  // tokens
+    bool preempted = false;
+  };
 
-  SchedulerConfig config_;
-  std::vector<TokenId> eos_token_ids_;
+  // Plan
+  void ScheduleRunning(bool decodes, Planning* planning);
+  void ScheduleAdmissions(Planning* planning);
+  bool Admit(Sequence* sequence, Planning* planning);
+  void PutInPlan(Sequence* sequence, int num_tokens, Planning* planning);
+  void TakeOutOfPlan(Sequence* sequence, Planning* planning);
+  void Preempt(Sequence* sequence, Planning* planning);
+  int ChunkOf(const Sequence& sequence, int budget) const;
+  int CountSpareBlocks() const;
+  void LeaveQueue(Sequence* sequence);
+
+  // Commit
+  void CommitSequence(const ScheduledSequence& scheduled, SequenceResult* found, TimePoint now,
+                      std::vector<EngineEvent>* events);
+  void TakeToken(Sequence* sequence, TokenId token, TimePoint now, EngineEvent* event);
+  void ForkChoices(Sequence* first);
+  EngineEvent MakeEvent(const Sequence& sequence) const;
+  void FinishSequence(Sequence* sequence, FinishReason reason, EngineEvent* event);
+  void EndGroup(Group* group, FinishReason reason, const std::string& error,
+                std::vector<EngineEvent>* events);
+  void EraseFinished();
+  Group& GroupOf(const Sequence& sequence);
+
+  const SchedulerConfig config_;
+  const std::vector<TokenId> eos_token_ids_;
   kv::KvManager kv_;
-  std::unique_ptr<Policy> policy_;
+  const std::unique_ptr<Policy> policy_;
   std::unordered_map<RequestId, std::unique_ptr<Group>> groups_;
-  std::vector<Sequence*> waiting_;   // never ran; by arrival
-  std::vector<Sequence*> resuming_;  // preempted, or a choice that found no room beside the first; by age
-  std::vector<Sequence*> running_;   // by age
+  // Every sequence that is neither parked nor finished is in exactly one of these, oldest first.
+  std::vector<Sequence*> waiting_;   // the first choices of requests that never ran
+  std::vector<Sequence*> resuming_;  // without memory: preempted, or found no place beside the first choice
+  std::vector<Sequence*> running_;   // with memory
+  std::vector<Sequence*> order_;     // reused: the policy's order of waiting_
+  std::vector<RequestId> finished_groups_;  // reused
+  bool has_plan_ = false;
+  int num_unfinished_sequences_ = 0;
+  std::uint64_t num_arrivals_ = 0;
+  EngineStats counters_;  // only the counters; ReadStats() adds the gauges
 };
 
 }  // namespace quire::sched

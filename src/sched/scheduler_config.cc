@@ -42,6 +42,7 @@ Result<> SchedulerConfig::Validate() const {
   QUIRE_TRY_VOID(AtLeast("max_overtakes", max_overtakes, 0));
   QUIRE_TRY_VOID(AtLeast("max_lookups_per_step", max_lookups_per_step, 1));
   QUIRE_TRY_VOID(AtLeast("max_prefix_wait_steps", max_prefix_wait_steps, 0));
+  QUIRE_TRY_VOID(AtLeast("min_prefix_wait_tokens", min_prefix_wait_tokens, 1));
   // Positions and slots are counted in 32 bits.
   if (std::int64_t{num_blocks} * block_size > INT32_MAX) {
     return FailParam("num_blocks", "num_blocks × block_size is {} × {} tokens; at most {} are possible",

@@ -40,6 +40,8 @@ struct SchedulerConfig {
   // LPM: a request is held back for at most this many steps while another one computes the prefix that it
   // needs, ≥ 0.
   int max_prefix_wait_steps = 256;
+  // LPM: … and only when that spares it at least this many tokens, ≥ 1.
+  int min_prefix_wait_tokens = 32;
 
   // kInvalidArgument names the field, its value and the limit.
   Result<> Validate() const;

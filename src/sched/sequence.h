@@ -21,11 +21,11 @@ struct Request {
   SamplingParams sampling;
   StopCriteria stop;
   int num_prompt_tokens = 0;
-  int max_num_tokens = 0;       // prompt and output, when neither EOS nor a stop id comes first
-  std::string cache_namespace;  // whose cached blocks it may share
-  std::vector<TokenId>
-      stop_ids;               // what ends a choice and is masked until min_tokens: EOS ids and stop_token_ids
-  std::uint64_t arrival = 0;  // ordinal of the request; the order of being served first and preempted last
+  int max_num_tokens = 0;           // prompt and output, unless EOS or a stop id comes first
+  std::string cache_namespace;      // whose cached blocks it may share
+  std::vector<TokenId> eos_ids;     // that end a choice; none with ignore_eos
+  std::vector<TokenId> masked_ids;  // until min_tokens: eos_ids and stop_token_ids
+  std::uint64_t arrival = 0;        // ordinal; the older is served first and preempted last
   TimePoint queued{};
 };
 
@@ -39,18 +39,19 @@ enum class SequenceState : std::uint8_t {
 //   tokens()   prompt[0] … prompt[P-1] output[0] … output[O-1]
 //              |--- num_computed_tokens ---|-- the gap ---|
 //                  have keys and values       to be run
-// There are no phases: a sequence closes the gap between num_tokens and num_computed_tokens, and when a step
-// closes it, the step samples the next token. Changed by the Scheduler only.
+// There are no phases: a sequence closes the gap between num_tokens and num_computed_tokens, and the step
+// that closes it samples the next token. Changed by the Scheduler only, between steps.
 class Sequence final {
  public:
-  // `tokens` is the prompt.
-  Sequence(const Request* request, int choice, std::vector<TokenId> tokens, kv::SequenceBlocks blocks);
+  // Without tokens and memory. `request` outlives it.
+  Sequence(const Request* request, int choice, kv::SequenceBlocks blocks);
 
   const Request& request() const { return *request_; }
   const SamplingParams& sampling() const { return request_->sampling; }
-  int choice() const { return choice_; }
+  int choice() const { return choice_; }  // 0 … n - 1
   SequenceState state() const { return state_; }
 
+  // Empty while the sequence is parked.
   std::span<const TokenId> tokens() const { return tokens_; }
   std::span<const TokenId> prompt() const {
     return tokens().first(static_cast<std::size_t>(num_prompt_tokens()));
@@ -66,29 +67,43 @@ class Sequence final {
   const RequestTimes& times() const { return times_; }
   const kv::SequenceBlocks& blocks() const { return blocks_; }
 
-  // Ids that must not be sampled next: the stop ids while the output is shorter than min_tokens.
+  // Ids that must not be sampled next: those that end a choice, while the output is shorter than min_tokens.
   std::span<const TokenId> masked() const;
-  // Whether a sampled token is wanted at all (max_tokens is not 0).
+  // Whether a token is to be sampled at all: max_tokens is not 0.
   bool wants_output() const { return request_->stop.max_tokens > 0; }
-  // Whether prompt logprobs are wanted of this choice and some are missing.
-  bool needs_prompt_logprobs() const;
+  // Whether prompt logprobs were asked for; those of the prompt are reported once, with choice 0.
+  bool wants_prompt_logprobs() const {
+    return choice_ == 0 && request_->sampling.prompt_logprobs.has_value();
+  }
+  // How many of its tokens may be taken from the cache: the last token always runs, and so does every token
+  // whose logits are still wanted.
+  std::size_t num_cacheable_tokens() const;
+  int num_overtakes() const { return num_overtakes_; }
+  int num_prefix_wait_steps() const { return num_prefix_wait_steps_; }
+  // The order of being served first and preempted last.
+  static bool IsOlder(const Sequence* a, const Sequence* b);
 
  private:
   friend class Scheduler;
 
+  bool AllPromptLogprobsKnown() const;
+  // Takes in what a slice that begins at `first_position` found; what was known before a preemption stays.
+  void StorePromptLogprobs(int first_position, std::vector<PositionLogprobs>* found);
+
   const Request* request_;
-  int choice_;
+  const int choice_;
   SequenceState state_ = SequenceState::kWaiting;
   std::vector<TokenId> tokens_;
   int num_computed_tokens_ = 0;
   int num_cached_tokens_ = 0;  // prompt tokens that the cache had when the sequence first ran
   kv::SequenceBlocks blocks_;
-  // Entry 0 is empty; the others arrive in order, whatever the chunks. Kept over preemptions.
+  // Of the tokens 0, 1, …, as far as known; the first has no value. Kept over preemptions.
   std::vector<std::optional<PositionLogprobs>> prompt_logprobs_;
   RequestTimes times_;
+  bool has_run_ = false;           // the times of scheduling are set
   int num_overtakes_ = 0;          // younger requests that were admitted first
-  int num_prefix_wait_steps_ = 0;  // steps that it was held back
-  int scheduled_index_ = -1;       // its place in the plan being made
+  int num_prefix_wait_steps_ = 0;  // steps in which it was held back
+  int plan_index_ = -1;            // its place in the plan being made or run
 };
 
 }  // namespace quire::sched

@@ -1,0 +1,195 @@
+#include "engine/local_engine.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "sched/validate.h"
+
+namespace quire::engine {
+namespace {
+
+EngineInfo WithLimits(EngineInfo info, const sched::SchedulerConfig& config) {
+  info.vocab_size = config.vocab_size;
+  info.max_model_len = config.max_model_len;
+  info.block_size = config.block_size;
+  info.num_blocks = config.num_blocks;
+  info.max_num_seqs = config.max_num_seqs;
+  info.max_num_batched_tokens = config.max_num_batched_tokens;
+  return info;
+}
+
+}  // namespace
+
+void LocalEngine::Inbox::Clear() {
+  requests.clear();
+  aborts.clear();
+  reset_prefix_cache = false;
+}
+
+Result<std::unique_ptr<LocalEngine>> LocalEngine::Create(EngineConfig config, EngineInfo info,
+                                                         std::unique_ptr<Runner> runner, const Clock* clock) {
+  QUIRE_TRY_VOID(config.Validate());
+  return std::unique_ptr<LocalEngine>(new LocalEngine(std::move(config), std::move(info), std::move(runner),
+                                                      clock));  // the constructor is private
+}
+
+LocalEngine::LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner,
+                         const Clock* clock)
+    : config_(std::move(config)),
+      info_(WithLimits(std::move(info), config_.scheduler)),
+      runner_(std::move(runner)),
+      clock_(clock),
+      engine_(config_, runner_.get(), clock_) {
+  engine_.scheduler().ReadStats(&published_);
+  thread_ = std::thread([this] { Loop(); });
+}
+
+LocalEngine::~LocalEngine() {
+  Stop(StopMode::kAbort);
+  thread_.join();
+}
+
+Result<> LocalEngine::Submit(GenerateRequest request) {
+  QUIRE_TRY_VOID(sched::ValidateRequest(config_.scheduler, request));
+  const TimePoint now = clock_->Now();
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return Fail(ErrorCode::kUnavailable, "the engine is stopping");
+    const int limit = config_.scheduler.max_num_queued_requests;
+    if (num_queued_ >= limit) {
+      return Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_queued_, limit);
+    }
+    const int live_limit = limit + config_.scheduler.max_num_seqs;
+    if (static_cast<int>(live_.size()) >= live_limit) {
+      return Fail(ErrorCode::kUnavailable, "{} requests are unfinished; at most {} may be", live_.size(),
+                  live_limit);
+    }
+    if (!live_.try_emplace(request.id, request.sampling.n).second) {
+      return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);
+    }
+    std::erase(inbox_.aborts, request.id);  // that was for an earlier request with this id
+    ++num_queued_;
+    inbox_.requests.emplace_back(std::move(request), now);
+  }
+  wake_.notify_one();
+  return {};
+}
+
+void LocalEngine::Abort(RequestId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!live_.contains(id) || std::ranges::find(inbox_.aborts, id) != inbox_.aborts.end()) return;
+    inbox_.aborts.push_back(id);
+  }
+  wake_.notify_one();
+}
+
+std::optional<std::vector<EngineEvent>> LocalEngine::Next(std::chrono::nanoseconds timeout) {
+  std::optional<std::vector<EngineEvent>> events = outbox_.Next(timeout);
+  if (!events) return events;
+  const std::lock_guard lock(mutex_);
+  for (const EngineEvent& event : *events) {
+    if (event.finish_reason == FinishReason::kNone) continue;
+    const auto entry = live_.find(event.request);
+    CHECK(entry != live_.end());
+    if (--entry->second == 0) live_.erase(entry);
+  }
+  return events;
+}
+
+Result<EngineInfo> LocalEngine::Info() {
+  const std::lock_guard lock(mutex_);
+  if (done_) return Fail(ErrorCode::kUnavailable, "the engine has stopped");
+  return info_;
+}
+
+Result<EngineStats> LocalEngine::Stats() {
+  const std::lock_guard lock(mutex_);
+  if (done_) return Fail(ErrorCode::kUnavailable, "the engine has stopped");
+  EngineStats stats = published_;
+  stats.num_requests_waiting += static_cast<int>(inbox_.requests.size());
+  return stats;
+}
+
+Result<> LocalEngine::ResetPrefixCache() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return Fail(ErrorCode::kUnavailable, "the engine is stopping");
+    inbox_.reset_prefix_cache = true;
+  }
+  wake_.notify_one();
+  return {};
+}
+
+void LocalEngine::Stop(StopMode mode) {
+  std::unique_lock lock(mutex_);
+  if (!stop_ || mode == StopMode::kAbort) stop_ = mode;
+  wake_.notify_one();
+  stopped_.wait(lock, [&] { return done_; });
+}
+
+void LocalEngine::Loop() {
+  while (Drain()) {
+    Apply();
+    if (engine_.has_work()) {
+      if (const Result<> ran = engine_.Step(&events_); !ran.has_value()) {
+        spdlog::error("a step failed, and its requests with it: {}", ran.error().message);
+      }
+    }
+    Emit();
+  }
+  Apply();  // what came between the last step and the decision to stop
+  engine_.AbortAll(&events_);
+  Emit();
+  outbox_.Close();
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  stopped_.notify_all();
+}
+
+bool LocalEngine::Drain() {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] { return stop_ || !inbox_.empty() || engine_.has_work(); });
+  const bool has_input = !inbox_.empty();
+  std::swap(inbox_, taken_);
+  if (!stop_) return true;
+  return *stop_ == StopMode::kDrain && (has_input || engine_.has_work());
+}
+
+// The reset comes before the requests, as ResetPrefixCache() says. Aborts come after them: one may be meant
+// for a request that arrived together with it.
+void LocalEngine::Apply() {
+  if (taken_.reset_prefix_cache) engine_.ResetPrefixCache();
+  for (auto& [request, queued] : taken_.requests) {
+    const RequestId id = request.id;
+    const int num_choices = request.sampling.n;
+    const Result<> added = engine_.Add(std::move(request), queued);
+    if (added.has_value()) continue;
+    for (int choice = 0; choice < num_choices; ++choice) {
+      EngineEvent event;
+      event.request = id;
+      event.choice = choice;
+      event.finish_reason = FinishReason::kError;
+      event.error = added.error().message;
+      events_.push_back(std::move(event));
+    }
+  }
+  for (const RequestId id : taken_.aborts) engine_.Abort(id, &events_);
+  taken_.Clear();
+}
+
+void LocalEngine::Emit() {
+  engine_.scheduler().ReadStats(&stats_);
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(published_, stats_);
+    num_queued_ = static_cast<int>(inbox_.requests.size()) + engine_.scheduler().num_queued_requests();
+  }
+  outbox_.Push(&events_);
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,291 @@
+#include "sched/scheduler.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "kv/cache_namespace.h"
+#include "sched/validate.h"
+
+namespace quire::sched {
+namespace {
+
+void InsertByAge(Sequence* sequence, std::vector<Sequence*>* sequences) {
+  sequences->insert(std::ranges::upper_bound(*sequences, sequence, Sequence::IsOlder), sequence);
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_token_ids)
+    : config_(config),
+      eos_token_ids_(std::move(eos_token_ids)),
+      kv_(config.num_blocks, config.block_size, config.enable_prefix_caching),
+      policy_(Policy::Create(config)) {
+  CHECK(config.Validate().has_value());
+  counters_.step_tokens_histogram.assign(std::size(kStepTokenBuckets) + 1, 0);
+}
+
+Scheduler::~Scheduler() = default;
+
+Result<> Scheduler::Add(GenerateRequest request, TimePoint queued) {
+  CHECK(!has_plan_);
+  QUIRE_TRY_VOID(ValidateRequest(config_, request));
+  if (groups_.contains(request.id)) {
+    return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);
+  }
+  if (num_queued_requests() >= config_.max_num_queued_requests) {
+    return quire::Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may",
+                       num_queued_requests(), config_.max_num_queued_requests);
+  }
+  auto group = std::make_unique<Group>();
+  Request& kept = group->request;
+  kept.id = request.id;
+  kept.num_prompt_tokens = static_cast<int>(request.prompt.size());
+  kept.max_num_tokens = MaxNumTokens(config_, request);
+  kept.cache_namespace = kv::MakeCacheNamespace(request.cache_salt);
+  if (!request.stop.ignore_eos) kept.eos_ids = eos_token_ids_;
+  kept.masked_ids = kept.eos_ids;
+  kept.masked_ids.insert(kept.masked_ids.end(), request.stop.stop_token_ids.begin(),
+                         request.stop.stop_token_ids.end());
+  kept.arrival = num_arrivals_++;
+  kept.queued = queued;
+  kept.sampling = std::move(request.sampling);
+  kept.stop = std::move(request.stop);
+
+  group->num_unfinished = kept.sampling.n;
+  num_unfinished_sequences_ += kept.sampling.n;
+  for (int choice = 0; choice < kept.sampling.n; ++choice) {
+    group->choices.push_back(std::make_unique<Sequence>(&kept, choice, kv_.MakeEmpty()));
+    group->choices.back()->state_ = SequenceState::kParked;
+  }
+  Sequence* const first = group->choices.front().get();
+  first->tokens_ = std::move(request.prompt);
+  first->state_ = SequenceState::kWaiting;
+  waiting_.push_back(first);
+  groups_.emplace(kept.id, std::move(group));
+  return {};
+}
+
+void Scheduler::Abort(RequestId id, std::vector<EngineEvent>* events) {
+  CHECK(!has_plan_);
+  const auto found = groups_.find(id);
+  if (found == groups_.end()) return;
+  EndGroup(found->second.get(), FinishReason::kAbort, "", events);
+  EraseFinished();
+}
+
+void Scheduler::AbortAll(std::vector<EngineEvent>* events) {
+  CHECK(!has_plan_);
+  for (const auto& [id, group] : groups_) EndGroup(group.get(), FinishReason::kAbort, "", events);
+  EraseFinished();
+}
+
+Scheduler::Group& Scheduler::GroupOf(const Sequence& sequence) {
+  return *groups_.at(sequence.request().id);
+}
+
+void Scheduler::ReadStats(EngineStats* stats) const {
+  *stats = counters_;
+  stats->num_requests_running = num_running_sequences();
+  stats->num_requests_waiting = num_unfinished_sequences_ - num_running_sequences();
+  stats->num_blocks_total = kv_.num_blocks();
+  stats->num_blocks_free = kv_.num_free_blocks();
+  stats->num_blocks_cached = kv_.num_evictable_blocks();
+  stats->prefix_cache_evicted_blocks = kv_.num_evicted_blocks();
+}
+
+void Scheduler::CheckIntegrity() const {
+  std::vector<const kv::SequenceBlocks*> memory;
+  std::size_t num_listed = 0;
+  const auto check_list = [&](const std::vector<Sequence*>& list, SequenceState state) {
+    CHECK(std::ranges::is_sorted(list, Sequence::IsOlder));
+    for (const Sequence* sequence : list) {
+      CHECK(sequence->state_ == state && sequence->num_computed_tokens_ < sequence->num_tokens());
+      CHECK(groups_.contains(sequence->request().id));
+      ++num_listed;
+    }
+  };
+  check_list(waiting_, SequenceState::kWaiting);
+  check_list(resuming_, SequenceState::kWaiting);
+  check_list(running_, SequenceState::kRunning);
+  CHECK(num_running_sequences() <= config_.max_num_seqs);
+  CHECK(num_queued_requests() <= config_.max_num_queued_requests);
+
+  std::size_t num_active = 0;
+  int num_unfinished_sequences = 0;
+  for (const auto& [id, group] : groups_) {
+    int num_unfinished = 0;
+    bool has_parked = false;
+    for (const auto& sequence : group->choices) {
+      const SequenceState state = sequence->state_;
+      if (state != SequenceState::kFinished) ++num_unfinished;
+      if (state == SequenceState::kParked) has_parked = true;
+      if (state == SequenceState::kWaiting || state == SequenceState::kRunning) ++num_active;
+      // Whoever does not run holds nothing.
+      if (state != SequenceState::kRunning)
+        CHECK(sequence->blocks_.table.num_blocks() == 0 && !sequence->blocks_.lock);
+      memory.push_back(&sequence->blocks_);
+    }
+    CHECK(num_unfinished == group->num_unfinished && num_unfinished > 0);
+    num_unfinished_sequences += num_unfinished;
+    if (has_parked) CHECK(group->choices.front()->state_ != SequenceState::kFinished);
+  }
+  CHECK(num_listed == num_active);
+  CHECK(num_unfinished_sequences == num_unfinished_sequences_);
+  kv_.CheckIntegrity(memory);
+}
+
+// ---------------------------------------------------------------- plan
+
+void Scheduler::Plan(TimePoint now, BatchPlan* plan) {
+  CHECK(!has_plan_);
+  plan->copies.clear();
+  plan->sequences.clear();
+  plan->num_tokens = 0;
+  Planning planning{.now = now, .plan = plan, .budget = config_.max_num_batched_tokens};
+  ScheduleRunning(/*decodes=*/true, &planning);
+  ScheduleRunning(/*decodes=*/false, &planning);
+  if (!planning.preempted) ScheduleAdmissions(&planning);
+  for (ScheduledSequence& scheduled : plan->sequences)
+    scheduled.blocks = scheduled.sequence->blocks_.table.blocks();
+  // With anything unfinished there is always a sequence that can run: the oldest one.
+  CHECK(!plan->empty() || groups_.empty());
+  has_plan_ = !plan->empty();
+}
+
+int Scheduler::ChunkOf(const Sequence& sequence, int budget) const {
+  const int gap = sequence.num_tokens() - sequence.num_computed_tokens();
+  const int chunk = std::min(gap, budget);
+  return config_.max_chunk_tokens > 0 ? std::min(chunk, config_.max_chunk_tokens) : chunk;
+}
+
+void Scheduler::ScheduleRunning(bool decodes, Planning* planning) {
+  // Only sequences behind the current one are preempted, or it itself, so the index stays right.
+  for (std::size_t i = 0; i < running_.size() && planning->budget > 0; ++i) {
+    Sequence* const sequence = running_[i];
+    if ((sequence->num_tokens() - sequence->num_computed_tokens() == 1) != decodes) continue;
+    const int num_tokens = ChunkOf(*sequence, planning->budget);
+    while (sequence->state_ == SequenceState::kRunning &&
+           !kv_.Reserve(sequence->num_computed_tokens_, num_tokens, &sequence->blocks_,
+                        &planning->plan->copies)) {
+      Preempt(running_.back(), planning);
+    }
+    if (sequence->state_ == SequenceState::kRunning) PutInPlan(sequence, num_tokens, planning);
+  }
+}
+
+void Scheduler::PutInPlan(Sequence* sequence, int num_tokens, Planning* planning) {
+  const int first = sequence->num_computed_tokens_;
+  const bool closes_gap = first + num_tokens == sequence->num_tokens();
+  const bool wants_logits = sequence->wants_prompt_logprobs() && !sequence->AllPromptLogprobsKnown();
+  sequence->plan_index_ = static_cast<int>(planning->plan->sequences.size());
+  planning->plan->sequences.push_back(
+      {.sequence = sequence,
+       .first_position = first,
+       .num_tokens = num_tokens,
+       .blocks = {},  // when the plan is complete
+       .samples = closes_gap && sequence->wants_output(),
+       .prompt_logprobs = wants_logits && first + 1 < sequence->num_prompt_tokens()});
+  planning->plan->num_tokens += num_tokens;
+  planning->budget -= num_tokens;
+}
+
+void Scheduler::TakeOutOfPlan(Sequence* sequence, Planning* planning) {
+  if (sequence->plan_index_ < 0) return;
+  auto& scheduled = planning->plan->sequences;
+  const auto index = static_cast<std::size_t>(std::exchange(sequence->plan_index_, -1));
+  planning->plan->num_tokens -= scheduled[index].num_tokens;
+  planning->budget += scheduled[index].num_tokens;
+  scheduled.erase(scheduled.begin() + static_cast<std::ptrdiff_t>(index));
+  for (std::size_t i = index; i < scheduled.size(); ++i)
+    scheduled[i].sequence->plan_index_ = static_cast<int>(i);
+}
+
+void Scheduler::Preempt(Sequence* sequence, Planning* planning) {
+  CHECK(running_.back() == sequence);
+  running_.pop_back();
+  TakeOutOfPlan(sequence, planning);
+  kv_.Release(&sequence->blocks_);
+  sequence->state_ = SequenceState::kWaiting;
+  sequence->num_computed_tokens_ = 0;
+  ++sequence->times_.num_preemptions;
+  ++counters_.preemptions;
+  InsertByAge(sequence, &resuming_);
+  planning->preempted = true;
+}
+
+// Blocks that an admission leaves alone: what the running sequences need to close their gaps, and one more
+// for each that will go on after that, so that who is admitted is not preempted at once.
+int Scheduler::CountSpareBlocks() const {
+  int count = 0;
+  for (const Sequence* sequence : running_) {
+    const int held = sequence->blocks_.table.num_blocks();
+    const int needed = kv_.BlocksFor(sequence->num_tokens());
+    count += std::max(0, needed - held);
+    if (kv_.BlocksFor(sequence->request().max_num_tokens - 1) > needed) ++count;
+  }
+  return count;
+}
+
+void Scheduler::ScheduleAdmissions(Planning* planning) {
+  const auto has_place = [&] {
+    return planning->budget > 0 && num_running_sequences() < config_.max_num_seqs;
+  };
+  // Whoever does not fit keeps those behind it waiting: otherwise the small would starve the large.
+  while (!resuming_.empty()) {
+    if (!has_place()) return;
+    Sequence* const sequence = resuming_.front();
+    resuming_.erase(resuming_.begin());
+    if (!Admit(sequence, planning)) {
+      resuming_.insert(resuming_.begin(), sequence);
+      return;
+    }
+  }
+  if (waiting_.empty() || !has_place()) return;
+  policy_->Order(waiting_, kv_, &order_);
+  for (Sequence* const sequence : order_) {
+    if (!has_place()) return;
+    if (policy_->HoldBack(*sequence, running_, kv_)) {
+      ++sequence->num_prefix_wait_steps_;
+      continue;
+    }
+    if (!Admit(sequence, planning)) return;
+    LeaveQueue(sequence);
+  }
+}
+
+void Scheduler::LeaveQueue(Sequence* sequence) {
+  const auto place = std::ranges::find(waiting_, sequence);
+  CHECK(place != waiting_.end());
+  for (auto older = waiting_.begin(); older != place; ++older) ++(*older)->num_overtakes_;
+  waiting_.erase(place);
+}
+
+bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
+  const std::size_t num_cacheable = sequence->num_cacheable_tokens();
+  const std::optional<int> cached = kv_.Attach(
+      sequence->request().cache_namespace, sequence->tokens().first(num_cacheable),
+      kv_.BlocksFor(sequence->num_tokens()), CountSpareBlocks(), &sequence->blocks_, &planning->plan->copies);
+  if (!cached) {
+    CHECK(!running_.empty());  // an empty pool has room for every request that was accepted
+    return false;
+  }
+  sequence->num_computed_tokens_ = *cached;
+  sequence->state_ = SequenceState::kRunning;
+  if (!std::exchange(sequence->has_run_, true)) {
+    sequence->times_.first_scheduled = planning->now;
+    sequence->num_cached_tokens_ = std::min(*cached, sequence->num_prompt_tokens());
+    counters_.prefix_cache_queries += num_cacheable;
+    counters_.prefix_cache_hits += static_cast<std::uint64_t>(*cached);
+  }
+  sequence->times_.last_scheduled = planning->now;
+  InsertByAge(sequence, &running_);
+  const int num_tokens = ChunkOf(*sequence, planning->budget);
+  CHECK(kv_.Reserve(*cached, num_tokens, &sequence->blocks_, &planning->plan->copies));
+  PutInPlan(sequence, num_tokens, planning);
+  return true;
+}
+
+}  // namespace quire::sched

@@ -1,0 +1,118 @@
+#include "sched/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace quire::sched {
+namespace {
+
+Result<> CheckId(const char* field, std::size_t index, TokenId id, int vocab_size) {
+  if (id.value() >= 0 && id.value() < vocab_size) return {};
+  return FailParam(field, "{}[{}] is {}; token ids of this model are 0 … {}", field, index, id,
+                   vocab_size - 1);
+}
+
+struct Range {
+  const char* field;
+  double value, least, most;
+  bool least_excluded = false;
+};
+
+Result<> CheckRanges(const SamplingParams& sampling) {
+  constexpr double kMost = std::numeric_limits<double>::max();
+  const Range ranges[] = {
+      {"temperature", sampling.temperature, 0, kMost},
+      {"top_k", static_cast<double>(sampling.top_k), 0, std::numeric_limits<int>::max()},
+      {"top_p", sampling.top_p, 0, 1, true},
+      {"min_p", sampling.min_p, 0, 1},
+      {"repetition_penalty", sampling.repetition_penalty, 0, kMost, true},
+      {"presence_penalty", sampling.presence_penalty, -2, 2},
+      {"frequency_penalty", sampling.frequency_penalty, -2, 2},
+  };
+  for (const Range& range : ranges) {
+    // Written so that NaN fails.
+    const bool above = range.least_excluded ? range.value > range.least : range.value >= range.least;
+    if (above && range.value <= range.most) continue;
+    return FailParam(
+        range.field, "{} is {}; it must be {} {}{}", range.field, range.value,
+        range.least_excluded ? "above" : "at least", range.least,
+        range.most == kMost ? std::string(" and finite") : fmt::format(" and at most {}", range.most));
+  }
+  return {};
+}
+
+Result<> CheckCounts(const SchedulerConfig& config, const GenerateRequest& request) {
+  const SamplingParams& sampling = request.sampling;
+  const StopCriteria& stop = request.stop;
+  if (sampling.n < 1 || sampling.n > config.max_num_choices) {
+    return FailParam("n", "n is {}; it must be at least 1 and at most {}", sampling.n,
+                     config.max_num_choices);
+  }
+  const auto check_top = [&](const char* field, const std::optional<int>& count) -> Result<> {
+    if (!count || (*count >= 0 && *count <= config.vocab_size)) return {};
+    return FailParam(field, "{} is {}; it must be at least 0 and at most {}", field, *count,
+                     config.vocab_size);
+  };
+  QUIRE_TRY_VOID(check_top("logprobs", sampling.logprobs));
+  QUIRE_TRY_VOID(check_top("prompt_logprobs", sampling.prompt_logprobs));
+  if (stop.max_tokens < 0)
+    return FailParam("max_tokens", "max_tokens is {}; it must be at least 0", stop.max_tokens);
+  if (stop.min_tokens < 0 || stop.min_tokens > stop.max_tokens) {
+    return FailParam("min_tokens", "min_tokens is {}; it must be at least 0 and at most max_tokens, {}",
+                     stop.min_tokens, stop.max_tokens);
+  }
+  return {};
+}
+
+Result<> CheckIds(const SchedulerConfig& config, const GenerateRequest& request) {
+  for (std::size_t i = 0; i < request.prompt.size(); ++i) {
+    QUIRE_TRY_VOID(CheckId("prompt", i, request.prompt[i], config.vocab_size));
+  }
+  for (std::size_t i = 0; i < request.stop.stop_token_ids.size(); ++i) {
+    QUIRE_TRY_VOID(CheckId("stop_token_ids", i, request.stop.stop_token_ids[i], config.vocab_size));
+  }
+  for (std::size_t i = 0; i < request.sampling.logit_bias.size(); ++i) {
+    const auto& [id, bias] = request.sampling.logit_bias[i];
+    QUIRE_TRY_VOID(CheckId("logit_bias", i, id, config.vocab_size));
+    if (!(bias >= -100 && bias <= 100)) {
+      return FailParam("logit_bias", "logit_bias of token {} is {}; it must be at least -100 and at most 100",
+                       id, bias);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+int MaxNumTokens(const SchedulerConfig& config, const GenerateRequest& request) {
+  const std::int64_t wanted =
+      std::int64_t{request.stop.max_tokens} + static_cast<std::int64_t>(request.prompt.size());
+  return static_cast<int>(std::min<std::int64_t>(wanted, config.max_model_len));
+}
+
+Result<> ValidateRequest(const SchedulerConfig& config, const GenerateRequest& request) {
+  if (request.prompt.empty()) return FailParam("prompt", "the prompt is empty; it needs at least one token");
+  if (request.prompt.size() >= static_cast<std::size_t>(config.max_model_len)) {
+    return FailParam("prompt", "the prompt has {} tokens; at most {} fit in the model's context of {}",
+                     request.prompt.size(), config.max_model_len - 1, config.max_model_len);
+  }
+  QUIRE_TRY_VOID(CheckCounts(config, request));
+  QUIRE_TRY_VOID(CheckRanges(request.sampling));
+  QUIRE_TRY_VOID(CheckIds(config, request));
+  // The last token of the output is never run, so it needs no memory.
+  const std::int64_t num_run = std::max(static_cast<std::int64_t>(request.prompt.size()),
+                                        std::int64_t{MaxNumTokens(config, request)} - 1);
+  const std::int64_t num_slots = std::int64_t{config.num_blocks} * config.block_size;
+  if (num_run > num_slots) {
+    return FailParam("max_tokens",
+                     "{} prompt tokens and max_tokens {} need memory for {} tokens; the KV pool has {}",
+                     request.prompt.size(), request.stop.max_tokens, num_run, num_slots);
+  }
+  return {};
+}
+
+}  // namespace quire::sched
