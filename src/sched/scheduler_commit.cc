@@ -40,7 +40,7 @@ void Scheduler::CommitSequence(const ScheduledSequence& scheduled, SequenceResul
   sequence->num_computed_tokens_ += scheduled.num_tokens;
   const int num_computed = sequence->num_computed_tokens_;
   kv_.Publish(sequence->tokens().first(static_cast<std::size_t>(num_computed)), &sequence->blocks_);
-  if (sequence->wants_prompt_logprobs()) {
+  if (sequence->wants_prompt_logprobs() && !sequence->AllPromptLogprobsKnown()) {
     if (scheduled.prompt_logprobs) {
       const int end = std::min(num_computed, sequence->num_prompt_tokens() - 1);
       CHECK(static_cast<int>(found->prompt_logprobs.size()) == end - scheduled.first_position);
@@ -55,7 +55,9 @@ void Scheduler::CommitSequence(const ScheduledSequence& scheduled, SequenceResul
     if (sequence->wants_output()) ForkChoices(sequence);
   }
   EngineEvent event = MakeEvent(*sequence);
-  if (sequence->choice() == 0) event.prompt_logprobs = std::exchange(sequence->prompt_logprobs_, {});
+  if (sequence->wants_prompt_logprobs() && !std::exchange(sequence->prompt_logprobs_reported_, true)) {
+    event.prompt_logprobs = std::exchange(sequence->prompt_logprobs_, {});
+  }
   if (!sequence->wants_output()) {
     FinishSequence(sequence, FinishReason::kLength, &event);
     events->push_back(std::move(event));

@@ -28,7 +28,7 @@ std::size_t Sequence::num_cacheable_tokens() const {
 }
 
 bool Sequence::AllPromptLogprobsKnown() const {
-  return static_cast<int>(prompt_logprobs_.size()) >= num_prompt_tokens();
+  return prompt_logprobs_reported_ || static_cast<int>(prompt_logprobs_.size()) >= num_prompt_tokens();
 }
 
 void Sequence::StorePromptLogprobs(int first_position, std::vector<PositionLogprobs>* found) {

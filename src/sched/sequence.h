@@ -99,6 +99,7 @@ class Sequence final {
   kv::SequenceBlocks blocks_;
   // Of the tokens 0, 1, …, as far as known; the first has no value. Kept over preemptions.
   std::vector<std::optional<PositionLogprobs>> prompt_logprobs_;
+  bool prompt_logprobs_reported_ = false;  // with the first event; they are gone then
   RequestTimes times_;
   bool has_run_ = false;           // the times of scheduling are set
   int num_overtakes_ = 0;          // younger requests that were admitted first
