@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <random>
@@ -37,8 +39,7 @@ Output ExpectedOutput(const EngineConfig& config, const GenerateRequest& request
   for (const TokenId token : request.prompt) {
     if (wants_prompt_logprobs) {
       output.prompt_logprobs.emplace_back();
-      if (output.prompt_logprobs.size() > 1)
-        output.prompt_logprobs.back() = FakeModel::Logprobs(chain, token);
+      if (output.prompt_logprobs.size() > 1) output.prompt_logprobs.back() = FakeModel::Logprobs(chain, token);
     }
     chain = FakeModel::Next(chain, token);
   }
@@ -46,19 +47,15 @@ Output ExpectedOutput(const EngineConfig& config, const GenerateRequest& request
   if (!request.stop.ignore_eos)
     stop_ids.insert(stop_ids.end(), config.eos_token_ids.begin(), config.eos_token_ids.end());
   output.finish_reason = FinishReason::kLength;
-  const auto limit =
-      static_cast<std::size_t>(sched::MaxNumTokens(config.scheduler, request)) - request.prompt.size();
+  const auto limit = static_cast<std::size_t>(sched::MaxNumTokens(config.scheduler, request)) - request.prompt.size();
   while (output.tokens.size() < limit) {
     const bool masks = static_cast<int>(output.tokens.size()) < request.stop.min_tokens;
-    const TokenId token =
-        model.Sample(chain, request.sampling, choice,
-                     masks ? std::span<const TokenId>(stop_ids) : std::span<const TokenId>());
+    const TokenId token = model.Sample(chain, request.sampling, choice,
+                                       masks ? std::span<const TokenId>(stop_ids) : std::span<const TokenId>());
     if (request.sampling.logprobs) output.logprobs.push_back(FakeModel::Logprobs(chain, token));
     output.tokens.push_back(token);
     chain = FakeModel::Next(chain, token);
-    const auto is_in = [&](const std::vector<TokenId>& ids) {
-      return std::ranges::find(ids, token) != ids.end();
-    };
+    const auto is_in = [&](const std::vector<TokenId>& ids) { return std::ranges::find(ids, token) != ids.end(); };
     if (!masks && is_in(stop_ids)) {
       output.finish_reason = FinishReason::kStop;
       if (request.stop.ignore_eos || !is_in(config.eos_token_ids)) output.stop_token = token;
@@ -115,9 +112,7 @@ class Simulation {
 
   int Draw(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
   bool Chance(int percent) { return Draw(1, 100) <= percent; }
-  int OneOf(std::initializer_list<int> values) {
-    return values.begin()[Draw(0, static_cast<int>(values.size()) - 1)];
-  }
+  int OneOf(std::initializer_list<int> values) { return values.begin()[Draw(0, static_cast<int>(values.size()) - 1)]; }
   std::vector<TokenId> DrawTokens(int count) {
     std::vector<TokenId> tokens;
     for (int i = 0; i < count; ++i) tokens.push_back(TokenId(Draw(0, config_.scheduler.vocab_size - 1)));
@@ -154,8 +149,7 @@ class Simulation {
     const std::vector<TokenId>& text = texts_[static_cast<std::size_t>(Draw(0, 2))];
     request.prompt.assign(text.begin(), text.begin() + Draw(1, scheduler.max_model_len - 1));
     if (Chance(50))
-      request.prompt[static_cast<std::size_t>(Draw(0, static_cast<int>(request.prompt.size()) - 1))] =
-          DrawTokens(1)[0];
+      request.prompt[static_cast<std::size_t>(Draw(0, static_cast<int>(request.prompt.size()) - 1))] = DrawTokens(1)[0];
     request.sampling.seed = static_cast<std::uint64_t>(Draw(0, 2));
     request.sampling.n = Chance(75) ? 1 : Draw(2, 5);
     if (Chance(30)) request.sampling.logprobs = 0;
@@ -219,13 +213,11 @@ class Simulation {
   void Check() {
     engine_.scheduler().CheckIntegrity();
     const kv::KvManager& kv = engine_.scheduler().kv();
-    ASSERT_EQ(
-        kv.num_free_blocks() + kv.num_evictable_blocks() + kv.num_protected_blocks() + kv.num_owned_blocks(),
-        kv.num_blocks());
+    ASSERT_EQ(kv.num_free_blocks() + kv.num_evictable_blocks() + kv.num_protected_blocks() + kv.num_owned_blocks(),
+              kv.num_blocks());
     EngineStats stats;
     engine_.scheduler().ReadStats(&stats);
-    ASSERT_EQ(stats.num_requests_running + stats.num_requests_waiting,
-              engine_.scheduler().num_unfinished_sequences());
+    ASSERT_EQ(stats.num_requests_running + stats.num_requests_waiting, engine_.scheduler().num_unfinished_sequences());
   }
 
   void CheckEnd() {
@@ -263,16 +255,22 @@ class Simulation {
   int num_submitted_ = 0;
 };
 
+// A failed CHECK ends the program before a trace is printed, so the seed is printed here.
+volatile std::sig_atomic_t current_seed = 0;
+void PrintSeed(int /*signal*/) {
+  std::fprintf(stderr, "QUIRE_SEED=%ld\n", static_cast<long>(current_seed));
+}
+
 // PREE-01, PREE-03, PREE-04, CHNK-02, LOGP-06, CNCL-02, CNCL-03, PFX-07, PFX-09, DEAD-01, SEED-01 and
 // SEED-03, all at once. QUIRE_SEED runs one seed, QUIRE_NUM_SEEDS more of them.
 TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
   const char* const only = std::getenv("QUIRE_SEED");
   const char* const count = std::getenv("QUIRE_NUM_SEEDS");
   const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
-  const std::uint64_t num_seeds = only != nullptr    ? 1
-                                  : count != nullptr ? std::strtoull(count, nullptr, 10)
-                                                     : 400;
+  const std::uint64_t num_seeds = only != nullptr ? 1 : count != nullptr ? std::strtoull(count, nullptr, 10) : 400;
+  std::signal(SIGABRT, PrintSeed);
   for (std::uint64_t seed = first; seed < first + num_seeds; ++seed) {
+    current_seed = static_cast<std::sig_atomic_t>(seed);
     SCOPED_TRACE("QUIRE_SEED=" + std::to_string(seed));
     Simulation(seed).Run();
     if (HasFailure()) return;
