@@ -59,8 +59,8 @@ Result<const Family*> FindFamily(const JsonFields& fields, std::string* name) {
   if (const json::value* list = fields.Find("architectures")) {
     const json::array* array = list->if_array();
     if (!array || array->size() != 1 || !array->front().is_string()) {
-      return Fail(ErrorCode::kCorrupt, "{}: \"architectures\" is {}; a list of one name is wanted",
-                  fields.name(), ToJson(*list));
+      return Fail(ErrorCode::kCorrupt, "{}: \"architectures\" is {}; a list of one name is wanted", fields.name(),
+                  ToJson(*list));
     }
     *name = array->front().get_string();
     const auto found = std::ranges::find(kFamilies, *name, &Family::class_name);
@@ -70,14 +70,12 @@ Result<const Family*> FindFamily(const JsonFields& fields, std::string* name) {
     const auto found = std::ranges::find(kFamilies, *name, &Family::model_type);
     if (found != kFamilies.end()) return &*found;
   } else {
-    return Fail(ErrorCode::kCorrupt, "{}: neither \"architectures\" nor \"model_type\" is given",
-                fields.name());
+    return Fail(ErrorCode::kCorrupt, "{}: neither \"architectures\" nor \"model_type\" is given", fields.name());
   }
-  return Fail(
-      ErrorCode::kUnsupported,
-      "{}: the architecture {} is not supported; LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and "
-      "Qwen3ForCausalLM are",
-      fields.name(), *name);
+  return Fail(ErrorCode::kUnsupported,
+              "{}: the architecture {} is not supported; LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and "
+              "Qwen3ForCausalLM are",
+              fields.name(), *name);
 }
 
 // Fields that change the computation in a way that is not built.
@@ -143,8 +141,8 @@ Result<> ParseLayerTypes(const JsonFields& fields, const json::value& value, Mod
     const bool sliding = type == "sliding_attention";
     if (!sliding && type != "full_attention") {
       return Fail(ErrorCode::kUnsupported,
-                  "{}: layer_types[{}] is {}; full_attention and sliding_attention are supported",
-                  fields.name(), layer, ToJson(type));
+                  "{}: layer_types[{}] is {}; full_attention and sliding_attention are supported", fields.name(), layer,
+                  ToJson(type));
     }
     config->layer_uses_sliding_window[static_cast<std::size_t>(layer)] = sliding;
   }
@@ -162,8 +160,7 @@ Result<> ParseSlidingWindow(const JsonFields& fields, const json::object& raw, c
   QUIRE_TRY(const bool enabled, fields.BoolOr("use_sliding_window", is_mistral));
   const bool is_null = raw.contains("sliding_window") && !fields.Has("sliding_window");
   if (!enabled || is_null) return {};
-  QUIRE_TRY(config->sliding_window,
-            fields.IntOr("sliding_window", 1, kPositionsMax, family.sliding_window_default));
+  QUIRE_TRY(config->sliding_window, fields.IntOr("sliding_window", 1, kPositionsMax, family.sliding_window_default));
   if (const json::value* types = fields.Find("layer_types")) {
     QUIRE_TRY_VOID(ParseLayerTypes(fields, *types, config));
   } else {

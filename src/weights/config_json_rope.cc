@@ -37,8 +37,8 @@ Result<RopeType> ParseType(const JsonFields& fields) {
   QUIRE_TRY(const auto spelled, fields.OptionalString("rope_type"));
   QUIRE_TRY(const auto legacy, fields.OptionalString("type"));
   if (spelled && legacy && *spelled != *legacy) {
-    return Fail(ErrorCode::kCorrupt, "{}: \"rope_type\" is \"{}\" and \"type\" is \"{}\"", fields.name(),
-                *spelled, *legacy);
+    return Fail(ErrorCode::kCorrupt, "{}: \"rope_type\" is \"{}\" and \"type\" is \"{}\"", fields.name(), *spelled,
+                *legacy);
   }
   const std::string name = spelled ? *spelled : legacy.value_or("default");
   const auto found = std::ranges::find(kRopeTypes, name, &std::pair<std::string_view, RopeType>::first);
@@ -73,8 +73,7 @@ Result<> ParseYarn(const JsonFields& fields, RopeConfig* rope) {
 
 // The context that the model was trained with, which llama3 and yarn scale from. Dynamic scaling always
 // starts at max_position_embeddings; a file that says otherwise contradicts itself.
-Result<std::int64_t> ParseOriginalLength(const JsonFields& fields, RopeType type,
-                                         std::int64_t max_positions) {
+Result<std::int64_t> ParseOriginalLength(const JsonFields& fields, RopeType type, std::int64_t max_positions) {
   QUIRE_TRY(const auto original, fields.OptionalInt("original_max_position_embeddings", 1, kPositionsMax));
   if (type == RopeType::kLlama3 && !original) {
     return Fail(ErrorCode::kCorrupt, "{}: \"original_max_position_embeddings\" is missing", fields.name());
@@ -112,13 +111,12 @@ Result<RopeConfig> ParseRopeJson(const JsonFields& config, std::int64_t max_posi
   QUIRE_TRY(const auto scaling, config.OptionalObject("rope_scaling"));
   QUIRE_TRY(const auto parameters, config.OptionalObject("rope_parameters"));
   if (scaling && parameters) {
-    return Fail(ErrorCode::kCorrupt, "{}: \"rope_scaling\" and \"rope_parameters\" are both given",
-                config.name());
+    return Fail(ErrorCode::kCorrupt, "{}: \"rope_scaling\" and \"rope_parameters\" are both given", config.name());
   }
   if (!scaling && !parameters) return rope;
   const JsonFields& fields = scaling ? *scaling : *parameters;
-  QUIRE_TRY_VOID(RefuseUnknownKeys(config.Find(scaling ? "rope_scaling" : "rope_parameters")->get_object(),
-                                   fields.name()));
+  QUIRE_TRY_VOID(
+      RefuseUnknownKeys(config.Find(scaling ? "rope_scaling" : "rope_parameters")->get_object(), fields.name()));
   QUIRE_TRY(rope.theta, fields.DoubleOr("rope_theta", 1.0, kRopeThetaMax, rope.theta));
   QUIRE_TRY_VOID(ParseScaling(fields, max_position_embeddings, &rope));
   return rope;

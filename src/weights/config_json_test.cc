@@ -40,8 +40,7 @@ TEST(ConfigJson, LlamaDefaults) {
   EXPECT_EQ(config.rms_norm_eps, 1e-6f);
   EXPECT_EQ(config.rope.type, RopeType::kDefault);
   EXPECT_EQ(config.rope.theta, 10000.0);
-  EXPECT_FALSE(config.tie_word_embeddings || config.qkv_bias || config.o_bias || config.mlp_bias ||
-               config.qk_norm);
+  EXPECT_FALSE(config.tie_word_embeddings || config.qkv_bias || config.o_bias || config.mlp_bias || config.qk_norm);
   EXPECT_EQ(config.sliding_window, 0);
   EXPECT_EQ(config.layer_uses_sliding_window, std::vector<bool>(4, false));
   EXPECT_TRUE(config.eos_token_ids.empty());
@@ -80,9 +79,8 @@ TEST(ConfigJson, SlidingWindows) {
   EXPECT_EQ(window(R"({"architectures":["Qwen2ForCausalLM"],"sliding_window":16,"max_window_layers":1,
                        "use_sliding_window":true})"),
             std::pair(std::int64_t{16}, std::vector<bool>{false, true, true, true}));
-  EXPECT_EQ(
-      window(R"({"architectures":["Qwen2ForCausalLM"],"use_sliding_window":true})"),  // all below layer 28
-      std::pair(std::int64_t{0}, none));
+  EXPECT_EQ(window(R"({"architectures":["Qwen2ForCausalLM"],"use_sliding_window":true})"),  // all below layer 28
+            std::pair(std::int64_t{0}, none));
   EXPECT_EQ(window(R"({"architectures":["Qwen3ForCausalLM"],"use_sliding_window":true,"sliding_window":8,
                        "layer_types":["sliding_attention","full_attention","full_attention","sliding_attention"]})"),
             std::pair(std::int64_t{8}, std::vector<bool>{true, false, false, true}));
@@ -117,36 +115,30 @@ TEST(ConfigJson, RopeInEverySpelling) {  // ROPE-01, ROPE-03, ROPE-04
   EXPECT_EQ(yarn.attention_factor, 1.25);
   EXPECT_EQ(yarn.beta_fast, 16);
   EXPECT_FALSE(yarn.yarn_truncate);
-  EXPECT_EQ(Parsed(R"({"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}})").rotary_dim,
-            8);
+  EXPECT_EQ(Parsed(R"({"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}})").rotary_dim, 8);
 
   EXPECT_THAT(ErrorOf(R"({"rope_scaling":{"type":"longrope","factor":4}})"),
               HasSubstr("rope_scaling: the RoPE type \"longrope\" is unknown"));
-  EXPECT_THAT(ErrorOf(R"({"rope_scaling":{"type":"linear","rope_type":"yarn","factor":4}})"),
-              HasSubstr("\"type\" is"));
+  EXPECT_THAT(ErrorOf(R"({"rope_scaling":{"type":"linear","rope_type":"yarn","factor":4}})"), HasSubstr("\"type\" is"));
   EXPECT_THAT(ErrorOf(R"({"rope_scaling":{"type":"linear"}})"), HasSubstr("\"factor\" is missing"));
   EXPECT_THAT(ErrorOf(R"({"rope_scaling":{"type":"linear","factor":0}})"), HasSubstr("\"factor\" is 0"));
   EXPECT_THAT(ErrorOf(R"({"rope_scaling":{"rope_type":"llama3","factor":8}})"),
               HasSubstr("\"original_max_position_embeddings\" is missing"));
   EXPECT_THAT(ErrorOf(R"({"rope_scaling":{"type":"default","mrope_section":[1,2]}})"),
               HasSubstr("the key \"mrope_section\" is unknown"));
-  EXPECT_THAT(
-      ErrorOf(R"({"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_theta":1e4}})"),
-      HasSubstr("both given"));
-  EXPECT_THAT(
-      ErrorOf(R"({"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4,
+  EXPECT_THAT(ErrorOf(R"({"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_theta":1e4}})"),
+              HasSubstr("both given"));
+  EXPECT_THAT(ErrorOf(R"({"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4,
                           "original_max_position_embeddings":8192}})"),
-      HasSubstr("is not below"));
+              HasSubstr("is not below"));
 }
 
 TEST(ConfigJson, WhatIsNotBuiltIsNamed) {
-  EXPECT_THAT(ErrorOf(R"({"architectures":["MambaForCausalLM"]})"),
-              HasSubstr("the architecture MambaForCausalLM"));
+  EXPECT_THAT(ErrorOf(R"({"architectures":["MambaForCausalLM"]})"), HasSubstr("the architecture MambaForCausalLM"));
   EXPECT_THAT(ErrorOf(R"({"architectures":null,"model_type":"rwkv"})"), HasSubstr("the architecture rwkv"));
   EXPECT_THAT(ErrorOf(R"({"architectures":[]})"), HasSubstr("a list of one name"));
   EXPECT_THAT(ErrorOf(R"({"architectures":null})"), HasSubstr("neither"));
-  EXPECT_THAT(ErrorOf(R"({"quantization_config":{"quant_method":"awq"}})"),
-              HasSubstr("quant_method \"awq\""));
+  EXPECT_THAT(ErrorOf(R"({"quantization_config":{"quant_method":"awq"}})"), HasSubstr("quant_method \"awq\""));
   EXPECT_THAT(ErrorOf(R"({"hidden_act":"gelu"})"), HasSubstr("the activation \"gelu\""));
 }
 

@@ -8,14 +8,12 @@ namespace {
 Result<> CheckRange(std::string_view field, std::int64_t value, std::int64_t low, std::int64_t high,
                     std::string_view name) {
   if (value >= low && value <= high) return {};
-  return Fail(ErrorCode::kCorrupt, "{}: {} is {}; it must lie between {} and {}", name, field, value, low,
-              high);
+  return Fail(ErrorCode::kCorrupt, "{}: {} is {}; it must lie between {} and {}", name, field, value, low, high);
 }
 
 Result<> CheckReal(std::string_view field, double value, double low, double high, std::string_view name) {
   if (std::isfinite(value) && value >= low && value <= high) return {};
-  return Fail(ErrorCode::kCorrupt, "{}: {} is {}; it must lie between {} and {}", name, field, value, low,
-              high);
+  return Fail(ErrorCode::kCorrupt, "{}: {} is {}; it must lie between {} and {}", name, field, value, low, high);
 }
 
 Result<> CheckRope(const RopeConfig& rope, int rotary_dim, std::string_view name) {
@@ -24,8 +22,7 @@ Result<> CheckRope(const RopeConfig& rope, int rotary_dim, std::string_view name
   if (!rope.frequency_divisors.empty()) {
     const auto wanted = static_cast<std::size_t>(rotary_dim / 2);
     if (rope.frequency_divisors.size() != wanted) {
-      return Fail(ErrorCode::kCorrupt,
-                  "{}: {} RoPE frequency divisors; {} are wanted, one for each rotated pair", name,
+      return Fail(ErrorCode::kCorrupt, "{}: {} RoPE frequency divisors; {} are wanted, one for each rotated pair", name,
                   rope.frequency_divisors.size(), wanted);
     }
     for (const float divisor : rope.frequency_divisors) {
@@ -33,8 +30,8 @@ Result<> CheckRope(const RopeConfig& rope, int rotary_dim, std::string_view name
     }
   }
   if (rope.type == RopeType::kDefault || rope.type == RopeType::kLinear) return {};
-  QUIRE_TRY_VOID(CheckRange("original_max_position_embeddings", rope.original_max_position_embeddings, 1,
-                            kPositionsMax, name));
+  QUIRE_TRY_VOID(
+      CheckRange("original_max_position_embeddings", rope.original_max_position_embeddings, 1, kPositionsMax, name));
   // A base of 1 turns every pair equally fast; the yarn ramp and the NTK base divide by its logarithm.
   QUIRE_TRY_VOID(CheckReal("rope_theta", rope.theta, 1.0001, kRopeThetaMax, name));
   if (rope.type == RopeType::kLlama3 && !(rope.low_freq_factor < rope.high_freq_factor)) {
@@ -49,12 +46,10 @@ Result<> CheckRope(const RopeConfig& rope, int rotary_dim, std::string_view name
 
 }  // namespace
 
-Result<> CheckTokenIds(std::span<const TokenId> ids, int vocab_size, std::string_view what,
-                       std::string_view name) {
+Result<> CheckTokenIds(std::span<const TokenId> ids, int vocab_size, std::string_view what, std::string_view name) {
   for (const TokenId id : ids) {
     if (id.value() < 0 || id.value() >= vocab_size) {
-      return Fail(ErrorCode::kCorrupt, "{}: {} {} is outside the vocabulary of {} tokens", name, what, id,
-                  vocab_size);
+      return Fail(ErrorCode::kCorrupt, "{}: {} {} is outside the vocabulary of {} tokens", name, what, id, vocab_size);
     }
   }
   return {};
@@ -69,27 +64,25 @@ Result<> CheckModelConfig(const ModelConfig& config, std::string_view name) {
   QUIRE_TRY_VOID(CheckRange("num_kv_heads", config.num_kv_heads, 1, config.num_heads, name));
   QUIRE_TRY_VOID(CheckRange("head_dim", config.head_dim, 2, kHeadDimMax, name));
   QUIRE_TRY_VOID(CheckRange("rotary_dim", config.rotary_dim, 2, config.head_dim, name));
-  QUIRE_TRY_VOID(
-      CheckRange("max_position_embeddings", config.max_position_embeddings, 1, kPositionsMax, name));
+  QUIRE_TRY_VOID(CheckRange("max_position_embeddings", config.max_position_embeddings, 1, kPositionsMax, name));
   QUIRE_TRY_VOID(CheckRange("sliding_window", config.sliding_window, 0, kPositionsMax, name));
   QUIRE_TRY_VOID(CheckReal("rms_norm_eps", static_cast<double>(config.rms_norm_eps), 1e-12, 1.0, name));
   if (config.num_heads % config.num_kv_heads != 0) {
-    return Fail(ErrorCode::kCorrupt, "{}: {} query heads do not divide into {} key-value heads", name,
-                config.num_heads, config.num_kv_heads);
+    return Fail(ErrorCode::kCorrupt, "{}: {} query heads do not divide into {} key-value heads", name, config.num_heads,
+                config.num_kv_heads);
   }
   if (config.head_dim % 2 != 0 || config.rotary_dim % 2 != 0) {
-    return Fail(ErrorCode::kUnsupported, "{}: head_dim {} and rotary_dim {} must be even", name,
-                config.head_dim, config.rotary_dim);
+    return Fail(ErrorCode::kUnsupported, "{}: head_dim {} and rotary_dim {} must be even", name, config.head_dim,
+                config.rotary_dim);
   }
   if (config.layer_uses_sliding_window.size() != static_cast<std::size_t>(config.num_layers)) {
-    return Fail(ErrorCode::kCorrupt, "{}: {} layer types for {} layers", name,
-                config.layer_uses_sliding_window.size(), config.num_layers);
+    return Fail(ErrorCode::kCorrupt, "{}: {} layer types for {} layers", name, config.layer_uses_sliding_window.size(),
+                config.num_layers);
   }
   QUIRE_TRY_VOID(CheckRope(config.rope, config.rotary_dim, name));
   QUIRE_TRY_VOID(CheckTokenIds(config.eos_token_ids, config.vocab_size, "the end-of-text id", name));
   if (config.bos_token_id) {
-    QUIRE_TRY_VOID(
-        CheckTokenIds({&*config.bos_token_id, 1}, config.vocab_size, "the begin-of-text id", name));
+    QUIRE_TRY_VOID(CheckTokenIds({&*config.bos_token_id, 1}, config.vocab_size, "the begin-of-text id", name));
   }
   return {};
 }

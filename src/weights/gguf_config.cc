@@ -25,27 +25,23 @@ constexpr std::array<GgufFamily, 3> kFamilies = {{
 // Control tokens that end a turn although the file's eos_token_id is another: files say one id, chat models
 // have several. llama.cpp goes by these texts too.
 constexpr std::array<std::string_view, 8> kTurnEndTexts = {
-    "<|eot_id|>",    "<|eom_id|>",    "<|im_end|>",      "<|end|>",
-    "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>"};
+    "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>"};
 constexpr std::int32_t kControlToken = 3;
 
 // Keys with the architecture in front.
 class ArchitectureKeys {
  public:
-  ArchitectureKeys(const GgufFile& file, std::string_view architecture)
-      : file_(file), architecture_(architecture) {}
+  ArchitectureKeys(const GgufFile& file, std::string_view architecture) : file_(file), architecture_(architecture) {}
 
   std::string Key(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
   Result<int> Int(std::string_view key, std::int64_t high) const {
     QUIRE_TRY(const std::int64_t value, file_.Int(Key(key), 1, high));
     return static_cast<int>(value);
   }
-  Result<std::optional<std::int64_t>> OptionalInt(std::string_view key, std::int64_t low,
-                                                  std::int64_t high) const {
+  Result<std::optional<std::int64_t>> OptionalInt(std::string_view key, std::int64_t low, std::int64_t high) const {
     return file_.OptionalInt(Key(key), low, high);
   }
-  Result<std::optional<std::int64_t>> ForEachLayer(std::string_view key, int layers,
-                                                   std::int64_t high) const {
+  Result<std::optional<std::int64_t>> ForEachLayer(std::string_view key, int layers, std::int64_t high) const {
     return file_.OptionalIntForEach(Key(key), layers, 1, high);
   }
   Result<std::optional<double>> OptionalReal(std::string_view key, double low, double high) const {
@@ -73,8 +69,7 @@ Result<const GgufFamily*> FindFamily(const GgufFile& file) {
 Result<> ParseHeads(const ArchitectureKeys& keys, ModelConfig* config) {
   QUIRE_TRY(const auto heads, keys.ForEachLayer("attention.head_count", config->num_layers, kHeadsMax));
   if (!heads) {
-    return Fail(ErrorCode::kCorrupt, "{}: the key {} is missing", keys.file().name(),
-                keys.Key("attention.head_count"));
+    return Fail(ErrorCode::kCorrupt, "{}: the key {} is missing", keys.file().name(), keys.Key("attention.head_count"));
   }
   config->num_heads = static_cast<int>(*heads);
   QUIRE_TRY(const auto kv_heads, keys.ForEachLayer("attention.head_count_kv", config->num_layers, kHeadsMax));
@@ -90,8 +85,7 @@ Result<> ParseHeads(const ArchitectureKeys& keys, ModelConfig* config) {
   config->head_dim = static_cast<int>(key_length.value_or(config->hidden_size / config->num_heads));
   QUIRE_TRY(const auto value_length, keys.OptionalInt("attention.value_length", 1, kHeadDimMax));
   if (value_length && *value_length != config->head_dim) {
-    return Fail(ErrorCode::kUnsupported,
-                "{}: keys of {} and values of {} elements; they must be as long as each other",
+    return Fail(ErrorCode::kUnsupported, "{}: keys of {} and values of {} elements; they must be as long as each other",
                 keys.file().name(), config->head_dim, *value_length);
   }
   QUIRE_TRY(const auto rotary, keys.OptionalInt("rope.dimension_count", 1, kHeadDimMax));
@@ -103,11 +97,9 @@ Result<> ParseSizes(const ArchitectureKeys& keys, ModelConfig* config) {
   QUIRE_TRY(config->num_layers, keys.Int("block_count", kLayersMax));
   QUIRE_TRY(config->hidden_size, keys.Int("embedding_length", kHiddenSizeMax));
   QUIRE_TRY(config->max_position_embeddings, keys.Int("context_length", kPositionsMax));
-  QUIRE_TRY(const auto feed_forward,
-            keys.ForEachLayer("feed_forward_length", config->num_layers, kHiddenSizeMax));
+  QUIRE_TRY(const auto feed_forward, keys.ForEachLayer("feed_forward_length", config->num_layers, kHiddenSizeMax));
   if (!feed_forward) {
-    return Fail(ErrorCode::kCorrupt, "{}: the key {} is missing", keys.file().name(),
-                keys.Key("feed_forward_length"));
+    return Fail(ErrorCode::kCorrupt, "{}: the key {} is missing", keys.file().name(), keys.Key("feed_forward_length"));
   }
   config->intermediate_size = static_cast<int>(*feed_forward);
   QUIRE_TRY(const auto eps, keys.OptionalReal("attention.layer_norm_rms_epsilon", 1e-12, 1));
@@ -118,8 +110,7 @@ Result<> ParseSizes(const ArchitectureKeys& keys, ModelConfig* config) {
   config->rms_norm_eps = static_cast<float>(*eps);
   QUIRE_TRY(const auto experts, keys.OptionalInt("expert_count", 0, kPositionsMax));
   if (experts.value_or(0) > 0) {
-    return Fail(ErrorCode::kUnsupported, "{}: a mixture of {} experts is not supported", keys.file().name(),
-                *experts);
+    return Fail(ErrorCode::kUnsupported, "{}: a mixture of {} experts is not supported", keys.file().name(), *experts);
   }
   return ParseHeads(keys, config);
 }
@@ -139,8 +130,8 @@ Result<> ParseYarn(const ArchitectureKeys& keys, int max_positions, RopeConfig* 
         std::pair{"rope.scaling.yarn_attn_factor", 1.0}}) {
     QUIRE_TRY(const auto value, keys.OptionalReal(key, -1e6, 1e6));
     if (value && *value != neutral) {
-      return Fail(ErrorCode::kUnsupported, "{}: {} is {}; only {} is supported", keys.file().name(),
-                  keys.Key(key), *value, neutral);
+      return Fail(ErrorCode::kUnsupported, "{}: {} is {}; only {} is supported", keys.file().name(), keys.Key(key),
+                  *value, neutral);
     }
   }
   return {};
@@ -150,8 +141,8 @@ Result<> ParseFrequencyDivisors(const GgufFile& file, RopeConfig* rope) {
   const TensorSource* tensor = file.FindTensor(kRopeFrequenciesTensor);
   if (!tensor) return {};
   if (tensor->type->name != "F32" || tensor->shape.size() != 1 || tensor->columns() > kHeadDimMax / 2) {
-    return Fail(ErrorCode::kCorrupt, "{}: tensor {} must be an F32 vector of at most {} elements",
-                file.name(), tensor->name, kHeadDimMax / 2);
+    return Fail(ErrorCode::kCorrupt, "{}: tensor {} must be an F32 vector of at most {} elements", file.name(),
+                tensor->name, kHeadDimMax / 2);
   }
   rope->frequency_divisors.resize(static_cast<std::size_t>(tensor->columns()));
   tensor->type->dequantize_row(tensor->data.data(), tensor->columns(), rope->frequency_divisors.data());
@@ -181,8 +172,8 @@ Result<> ParseRope(const ArchitectureKeys& keys, int max_positions, RopeConfig* 
     rope->type = RopeType::kYarn;
     return ParseYarn(keys, max_positions, rope);
   }
-  return Fail(ErrorCode::kUnsupported, "{}: {} is \"{}\"; none, linear and yarn are supported",
-              keys.file().name(), keys.Key("rope.scaling.type"), name);
+  return Fail(ErrorCode::kUnsupported, "{}: {} is \"{}\"; none, linear and yarn are supported", keys.file().name(),
+              keys.Key("rope.scaling.type"), name);
 }
 
 // One window for all layers, or for those that a pattern of booleans names.
@@ -235,11 +226,10 @@ Result<> ParseVocabularySize(const GgufFile& file, ModelConfig* config) {
     return Fail(ErrorCode::kCorrupt, "{}: there is no matrix token_embd.weight", file.name());
   }
   const GgufValue* tokens = file.Find("tokenizer.ggml.tokens");
-  if (embedding->rows() > kVocabSizeMax ||
-      (tokens && tokens->count > static_cast<std::uint64_t>(embedding->rows()))) {
+  if (embedding->rows() > kVocabSizeMax || (tokens && tokens->count > static_cast<std::uint64_t>(embedding->rows()))) {
     return Fail(ErrorCode::kCorrupt,
-                "{}: an embedding of {} rows for a vocabulary of {} tokens (at most {} are allowed)",
-                file.name(), embedding->rows(), tokens ? tokens->count : 0, kVocabSizeMax);
+                "{}: an embedding of {} rows for a vocabulary of {} tokens (at most {} are allowed)", file.name(),
+                embedding->rows(), tokens ? tokens->count : 0, kVocabSizeMax);
   }
   config->vocab_size = static_cast<int>(embedding->rows());
   return {};
@@ -261,8 +251,7 @@ Result<ModelConfig> ParseGgufConfig(const GgufFile& file) {
   QUIRE_TRY_VOID(ParseEndOfText(file, &config));
   // GGUF has no keys for these: a tensor is there or it is not.
   config.tie_word_embeddings = file.FindTensor("output.weight") == nullptr;
-  config.qkv_bias =
-      family->architecture == Architecture::kQwen2 || file.FindTensor("blk.0.attn_q.bias") != nullptr;
+  config.qkv_bias = family->architecture == Architecture::kQwen2 || file.FindTensor("blk.0.attn_q.bias") != nullptr;
   config.o_bias = file.FindTensor("blk.0.attn_output.bias") != nullptr;
   config.mlp_bias = file.FindTensor("blk.0.ffn_down.bias") != nullptr;
   QUIRE_TRY_VOID(CheckModelConfig(config, file.name()));

@@ -42,11 +42,10 @@ constexpr std::array<TypeRow, kNumGgufTypes> kTypeRows = {{{"UINT8", 1},
 
 // Types that ggml has and quire does not read, so that an error can say what a file holds.
 constexpr std::array<std::pair<std::uint32_t, std::string_view>, 26> kOtherTensorTypes = {{
-    {3, "Q4_1"},    {6, "Q5_0"},   {7, "Q5_1"},     {9, "Q8_1"},    {10, "Q2_K"},    {11, "Q3_K"},
-    {13, "Q5_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"},
-    {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"}, {24, "I8"},      {25, "I16"},
-    {26, "I32"},    {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},   {35, "TQ2_0"},
-    {39, "MXFP4"},  {40, "NVFP4"},
+    {3, "Q4_1"},   {6, "Q5_0"},     {7, "Q5_1"},    {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {13, "Q5_K"},
+    {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
+    {22, "IQ2_S"}, {23, "IQ4_XS"},  {24, "I8"},     {25, "I16"},     {26, "I32"},   {27, "I64"},    {28, "F64"},
+    {29, "IQ1_M"}, {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"},   {40, "NVFP4"},
 }};
 
 Result<GgufType> ReadType(ByteReader* reader, std::string_view key, std::string_view file) {
@@ -60,8 +59,8 @@ Result<> SkipValues(ByteReader* reader, GgufType type, std::uint64_t count, std:
                     std::string_view file) {
   if (type == GgufType::kString) {
     if (count > reader->left() / 8) {
-      return Fail(ErrorCode::kCorrupt, "{}: {} holds {} strings; the file has only {} bytes left", file, key,
-                  count, reader->left());
+      return Fail(ErrorCode::kCorrupt, "{}: {} holds {} strings; the file has only {} bytes left", file, key, count,
+                  reader->left());
     }
     for (std::uint64_t i = 0; i < count; ++i) {
       QUIRE_TRY_VOID(reader->ReadString(key, kStringBytesMax));
@@ -69,8 +68,7 @@ Result<> SkipValues(ByteReader* reader, GgufType type, std::uint64_t count, std:
     return {};
   }
   const auto bytes = CheckedMultiply(count, kTypeRows[std::to_underlying(type)].bytes);
-  if (!bytes)
-    return Fail(ErrorCode::kCorrupt, "{}: the size of {} ({} elements) overflows", file, key, count);
+  if (!bytes) return Fail(ErrorCode::kCorrupt, "{}: the size of {} ({} elements) overflows", file, key, count);
   QUIRE_TRY_VOID(reader->Take(*bytes, key));
   return {};
 }
@@ -93,19 +91,17 @@ Result<GgufValue> ReadValue(ByteReader* reader, std::span<const std::byte> whole
   return value;
 }
 
-Result<std::vector<std::int64_t>> ReadShape(ByteReader* reader, std::string_view tensor,
-                                            std::string_view file) {
+Result<std::vector<std::int64_t>> ReadShape(ByteReader* reader, std::string_view tensor, std::string_view file) {
   QUIRE_TRY(const auto count, reader->Read<std::uint32_t>("a number of dimensions"));
   if (count == 0 || count > kDimensionsMax) {
-    return Fail(ErrorCode::kCorrupt, "{}: tensor {} has {} dimensions; 1 to {} are allowed", file, tensor,
-                count, kDimensionsMax);
+    return Fail(ErrorCode::kCorrupt, "{}: tensor {} has {} dimensions; 1 to {} are allowed", file, tensor, count,
+                kDimensionsMax);
   }
   std::vector<std::int64_t> shape(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     QUIRE_TRY(const auto dimension, reader->Read<std::uint64_t>("a dimension"));
     if (dimension == 0 || !std::in_range<std::int64_t>(dimension)) {
-      return Fail(ErrorCode::kCorrupt, "{}: tensor {}: a dimension of {} is out of range", file, tensor,
-                  dimension);
+      return Fail(ErrorCode::kCorrupt, "{}: tensor {}: a dimension of {} is out of range", file, tensor, dimension);
     }
     shape[count - 1 - i] = static_cast<std::int64_t>(dimension);
   }
@@ -115,22 +111,19 @@ Result<std::vector<std::int64_t>> ReadShape(ByteReader* reader, std::string_view
 Result<const TypeTraits*> ReadTensorType(ByteReader* reader, std::string_view tensor, std::string_view file) {
   QUIRE_TRY(const auto id, reader->Read<std::uint32_t>("a tensor's type"));
   if (const TypeTraits* type = FindTypeByGgufId(id)) return type;
-  const auto known =
-      std::ranges::find(kOtherTensorTypes, id, &std::pair<std::uint32_t, std::string_view>::first);
+  const auto known = std::ranges::find(kOtherTensorTypes, id, &std::pair<std::uint32_t, std::string_view>::first);
   return Fail(ErrorCode::kUnsupported,
-              "{}: tensor {} has the type {} ({}); F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K can be read",
-              file, tensor, known == kOtherTensorTypes.end() ? "unknown" : known->second, id);
+              "{}: tensor {} has the type {} ({}); F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K can be read", file, tensor,
+              known == kOtherTensorTypes.end() ? "unknown" : known->second, id);
 }
 
 Result<std::uint64_t> TensorBytes(const TensorSource& tensor, std::string_view file) {
   const auto row = RowBytes(*tensor.type, tensor.columns(), tensor.name);
   if (!row) return Fail(row.error().code, "{}: {}", file, row.error().message);
   const auto elements = CheckedElements(std::span<const std::int64_t>(tensor.shape));
-  const auto bytes = elements
-                         ? CheckedMultiply(*row, static_cast<std::uint64_t>(*elements / tensor.columns()))
-                         : std::nullopt;
-  if (!bytes)
-    return Fail(ErrorCode::kCorrupt, "{}: tensor {}: the size of its shape overflows", file, tensor.name);
+  const auto bytes =
+      elements ? CheckedMultiply(*row, static_cast<std::uint64_t>(*elements / tensor.columns())) : std::nullopt;
+  if (!bytes) return Fail(ErrorCode::kCorrupt, "{}: tensor {}: the size of its shape overflows", file, tensor.name);
   return *bytes;
 }
 
@@ -176,8 +169,8 @@ Result<std::vector<TensorSource>> PlaceTensors(std::vector<TensorInfo> infos, st
       return Fail(ErrorCode::kCorrupt, "{}: the tensor {} stands there twice", file, name);
     }
     if (info.offset % alignment != 0) {
-      return Fail(ErrorCode::kCorrupt, "{}: tensor {}: offset {} is not a multiple of the alignment {}", file,
-                  name, info.offset, alignment);
+      return Fail(ErrorCode::kCorrupt, "{}: tensor {}: offset {} is not a multiple of the alignment {}", file, name,
+                  info.offset, alignment);
     }
     const auto end = CheckedAdd(info.offset, info.bytes);
     if (!end || *end > data.size()) {
@@ -228,9 +221,8 @@ Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes, std::string_v
   QUIRE_TRY(const auto num_tensors, reader.Read<std::uint64_t>("the number of tensors"));
   QUIRE_TRY(const auto num_pairs, reader.Read<std::uint64_t>("the number of metadata pairs"));
   if (num_pairs > reader.left() / kPairBytesMin || num_tensors > reader.left() / kTensorBytesMin) {
-    return Fail(ErrorCode::kCorrupt,
-                "{}: {} metadata pairs and {} tensors cannot be in the {} bytes that are left", name,
-                num_pairs, num_tensors, reader.left());
+    return Fail(ErrorCode::kCorrupt, "{}: {} metadata pairs and {} tensors cannot be in the {} bytes that are left",
+                name, num_pairs, num_tensors, reader.left());
   }
   for (std::uint64_t i = 0; i < num_pairs; ++i) {
     QUIRE_TRY(const std::string_view key, reader.ReadString("a metadata key", kKeyBytesMax));

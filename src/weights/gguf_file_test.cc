@@ -60,8 +60,7 @@ TEST(GgufFile, MagicVersionAndByteOrder) {
 
 TEST(GgufFile, CountsAndLengthsAreCheckedBeforeTheyAreBelieved) {
   const auto header = [](std::uint64_t tensors, std::uint64_t pairs) {
-    return "GGUF" + GgufBytes::Raw(3u) + GgufBytes::Raw(tensors) + GgufBytes::Raw(pairs) +
-           std::string(64, '\0');
+    return "GGUF" + GgufBytes::Raw(3u) + GgufBytes::Raw(tensors) + GgufBytes::Raw(pairs) + std::string(64, '\0');
   };
   EXPECT_THAT(ErrorOf(header(~0ull, 0)), HasSubstr("18446744073709551615 tensors cannot be in the 64 bytes"));
   EXPECT_THAT(ErrorOf(header(0, 1ull << 60)), HasSubstr("1152921504606846976 metadata pairs"));
@@ -74,11 +73,9 @@ TEST(GgufFile, CountsAndLengthsAreCheckedBeforeTheyAreBelieved) {
   EXPECT_THAT(ErrorOf(array(9, 1)), HasSubstr("an array of arrays"));
   EXPECT_THAT(ErrorOf(array(13, 1)), HasSubstr("unknown type 13"));
   EXPECT_THAT(ErrorOf(GgufBytes().Pair("k", 99, "").File(64)), HasSubstr("unknown type 99"));
-  EXPECT_THAT(ErrorOf(GgufBytes().Pair("k", 8, GgufBytes::Raw(~0ull)).File(64)),
-              HasSubstr("bytes long; at most"));
+  EXPECT_THAT(ErrorOf(GgufBytes().Pair("k", 8, GgufBytes::Raw(~0ull)).File(64)), HasSubstr("bytes long; at most"));
   EXPECT_THAT(ErrorOf(GgufBytes().Pair(std::string(70000, 'k'), 0, "x").File(0)), HasSubstr("at most 65535"));
-  EXPECT_THAT(ErrorOf(GgufBytes().Uint32("k", 1).Uint32("k", 1).File(64)),
-              HasSubstr("the key k stands there twice"));
+  EXPECT_THAT(ErrorOf(GgufBytes().Uint32("k", 1).Uint32("k", 1).File(64)), HasSubstr("the key k stands there twice"));
 }
 
 TEST(GgufFile, EveryTruncationIsAnError) {
@@ -112,8 +109,7 @@ TEST(GgufFile, TensorsMustFitTheFileAndEachOther) {  // GGUF-02
               HasSubstr("the tensors a and b overlap"));
   EXPECT_THAT(ErrorOf(GgufBytes().Tensor("a", {8}, kF32, 0).Tensor("a", {8}, kF32, 32).File(1024)),
               HasSubstr("the tensor a stands there twice"));
-  EXPECT_THAT(ErrorOf(GgufBytes().Tensor(std::string(300, 'n'), {8}, kF32, 0).File(1024)),
-              HasSubstr("at most 256"));
+  EXPECT_THAT(ErrorOf(GgufBytes().Tensor(std::string(300, 'n'), {8}, kF32, 0).File(1024)), HasSubstr("at most 256"));
 }
 
 TEST(GgufFile, AlignmentIsAPowerOfTwo) {  // GGUF-06
@@ -133,21 +129,15 @@ TEST(GgufFile, AlignmentIsAPowerOfTwo) {  // GGUF-06
 
 TEST(GgufFile, TypesOfValuesAreVerified) {  // GGUF-03
   GgufBytes bytes;
-  bytes.String("s", "x")
-      .Uint32("u", 7)
-      .Pair("b", 7, "\x02")
-      .Array("scores", 0, 3, "abc")
-      .Array("bools", 7, 1, "\x05");
+  bytes.String("s", "x").Uint32("u", 7).Pair("b", 7, "\x02").Array("scores", 0, 3, "abc").Array("bools", 7, 1, "\x05");
   bytes.Pair("big", 10, GgufBytes::Raw(~0ull)).Float("nan", std::numeric_limits<float>::quiet_NaN());
   bytes.Array("layers", 4, 2, GgufBytes::Raw(5u) + GgufBytes::Raw(5u));
   bytes.Array("mixed", 4, 2, GgufBytes::Raw(5u) + GgufBytes::Raw(6u));
   const std::string text = bytes.File(0);
   const auto file = Parse(text);
   ASSERT_TRUE(file.has_value()) << file.error().message;
-  EXPECT_THAT(file->OptionalInt("s", 0, 1).error().message,
-              HasSubstr("s has the type STRING; an integer is wanted"));
-  EXPECT_THAT(file->OptionalString("u").error().message,
-              HasSubstr("u has the type UINT32; STRING is wanted"));
+  EXPECT_THAT(file->OptionalInt("s", 0, 1).error().message, HasSubstr("s has the type STRING; an integer is wanted"));
+  EXPECT_THAT(file->OptionalString("u").error().message, HasSubstr("u has the type UINT32; STRING is wanted"));
   EXPECT_THAT(file->OptionalInt("u", 8, 9).error().message, HasSubstr("u is 7; it must lie between 8 and 9"));
   EXPECT_THAT(file->OptionalReal("u", 8, 9).error().message, HasSubstr("a float is wanted"));
   EXPECT_THAT(file->OptionalReal("nan", 0, 9).error().message, HasSubstr("nan is nan"));
@@ -160,8 +150,7 @@ TEST(GgufFile, TypesOfValuesAreVerified) {  // GGUF-03
   EXPECT_THAT(file->Int("absent", 0, 1).error().message, HasSubstr("the key absent is missing"));
   EXPECT_EQ(**file->OptionalIntForEach("layers", 2, 1, 9), 5);
   EXPECT_EQ(**file->OptionalIntForEach("u", 2, 1, 9), 7);
-  EXPECT_THAT(file->OptionalIntForEach("layers", 3, 1, 9).error().message,
-              HasSubstr("has 2 elements; 3 are wanted"));
+  EXPECT_THAT(file->OptionalIntForEach("layers", 3, 1, 9).error().message, HasSubstr("has 2 elements; 3 are wanted"));
   EXPECT_THAT(file->OptionalIntForEach("layers", 2, 6, 9).error().message, HasSubstr("layers[0] is 5"));
   EXPECT_THAT(file->OptionalIntForEach("mixed", 2, 1, 9).error().message,
               HasSubstr("differs between layers (5 and 6)"));

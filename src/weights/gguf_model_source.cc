@@ -44,8 +44,8 @@ Result<std::unique_ptr<ModelSource>> OpenGgufFile(const std::filesystem::path& p
   QUIRE_TRY(GgufFile file, GgufFile::Parse(mapped.bytes(), name));
   QUIRE_TRY(const auto parts, file.OptionalInt("split.count", 0, 65535));
   if (parts.value_or(0) > 1) {
-    return Fail(ErrorCode::kUnsupported, "{} is one of {} parts of a model; merge them into one file first",
-                name, *parts);
+    return Fail(ErrorCode::kUnsupported, "{} is one of {} parts of a model; merge them into one file first", name,
+                *parts);
   }
   QUIRE_TRY(ModelConfig config, ParseGgufConfig(file));
   QUIRE_TRY(GenerationConfig generation, ParseGgufGenerationConfig(file));
@@ -53,8 +53,8 @@ Result<std::unique_ptr<ModelSource>> OpenGgufFile(const std::filesystem::path& p
   std::vector<TensorSource> tensors = std::exchange(file.tensors(), {});
   std::erase_if(tensors, [](const TensorSource& tensor) { return tensor.name == kRopeFrequenciesTensor; });
   QUIRE_TRY(TensorIndex index, TensorIndex::Build(std::move(tensors), name));
-  return std::make_unique<GgufSource>(std::move(mapped), std::move(file), std::move(config),
-                                      std::move(generation), std::move(index));
+  return std::make_unique<GgufSource>(std::move(mapped), std::move(file), std::move(config), std::move(generation),
+                                      std::move(index));
 }
 
 }  // namespace quire::weights

@@ -24,8 +24,7 @@ GgufBytes Model(std::string_view but = "", std::string_view architecture = "llam
   for (const auto& [name, value] : integers) {
     if (key(name) != but) bytes.Uint32(key(name), value);
   }
-  if (key("attention.layer_norm_rms_epsilon") != but)
-    bytes.Float(key("attention.layer_norm_rms_epsilon"), 1e-5f);
+  if (key("attention.layer_norm_rms_epsilon") != but) bytes.Float(key("attention.layer_norm_rms_epsilon"), 1e-5f);
   bytes.Tensor("token_embd.weight", {32, 8}, 0, 0);
   return bytes;
 }
@@ -75,9 +74,7 @@ TEST_F(GgufModel, ReadsHyperParameters) {
 }
 
 TEST_F(GgufModel, HyperParametersAreRanged) {  // GGUF-05
-  const auto with = [&](std::string_view key, std::uint32_t value) {
-    return ErrorOf(Model(key).Uint32(key, value));
-  };
+  const auto with = [&](std::string_view key, std::uint32_t value) { return ErrorOf(Model(key).Uint32(key, value)); };
   EXPECT_THAT(with("llama.block_count", 0), HasSubstr("llama.block_count is 0"));
   EXPECT_EQ(with("llama.block_count", 513), "no error");
   EXPECT_THAT(with("llama.block_count", 1u << 31), HasSubstr("must lie between 1 and 4096"));
@@ -92,8 +89,7 @@ TEST_F(GgufModel, HyperParametersAreRanged) {  // GGUF-05
   EXPECT_THAT(with("llama.attention.value_length", 4), HasSubstr("keys of 8 and values of 4"));
   EXPECT_THAT(with("llama.expert_count", 8), HasSubstr("a mixture of 8 experts"));
   const std::string heads = "llama.attention.head_count";
-  EXPECT_THAT(ErrorOf(Model(heads).Array(heads, 4, 1, GgufBytes::Raw(4u))),
-              HasSubstr("has 1 elements; 2 are wanted"));
+  EXPECT_THAT(ErrorOf(Model(heads).Array(heads, 4, 1, GgufBytes::Raw(4u))), HasSubstr("has 1 elements; 2 are wanted"));
   EXPECT_EQ(ErrorOf(Model(heads).Array(heads, 4, 2, GgufBytes::Raw(4u) + GgufBytes::Raw(4u))), "no error");
   for (const char* key : {"general.architecture", "llama.block_count", "llama.feed_forward_length",
                           "llama.attention.head_count", "llama.attention.layer_norm_rms_epsilon"}) {
@@ -106,9 +102,7 @@ TEST_F(GgufModel, HyperParametersAreRanged) {  // GGUF-05
 TEST_F(GgufModel, RopeScaling) {
   const auto rope = [&](GgufBytes bytes) { return ConfigOf(bytes).rope; };
   EXPECT_EQ(rope(Model().Float("llama.rope.scale_linear", 2)).type, RopeType::kLinear);
-  EXPECT_EQ(
-      rope(Model().String("llama.rope.scaling.type", "none").Float("llama.rope.scaling.factor", 4)).factor,
-      1);
+  EXPECT_EQ(rope(Model().String("llama.rope.scaling.type", "none").Float("llama.rope.scaling.factor", 4)).factor, 1);
   const RopeConfig yarn = rope(Model()
                                    .String("llama.rope.scaling.type", "yarn")
                                    .Float("llama.rope.scaling.factor", 4)
@@ -132,10 +126,8 @@ TEST_F(GgufModel, RopeScaling) {
   ASSERT_TRUE(source.has_value()) << source.error().message;
   EXPECT_THAT((*source)->config().rope.frequency_divisors, ElementsAre(1, 2, 4, 8));
   EXPECT_EQ((*source)->Find("rope_freqs.weight"), nullptr);  // part of the config, not of the layers
-  EXPECT_THAT(ErrorOf(Model().Tensor("rope_freqs.weight", {4}, 0, 1024)),
-              HasSubstr("a RoPE frequency divisor is 0"));
-  EXPECT_THAT(ErrorOf(Model().Tensor("rope_freqs.weight", {3}, 0, 1024)),
-              HasSubstr("3 RoPE frequency divisors; 4"));
+  EXPECT_THAT(ErrorOf(Model().Tensor("rope_freqs.weight", {4}, 0, 1024)), HasSubstr("a RoPE frequency divisor is 0"));
+  EXPECT_THAT(ErrorOf(Model().Tensor("rope_freqs.weight", {3}, 0, 1024)), HasSubstr("3 RoPE frequency divisors; 4"));
 }
 
 TEST_F(GgufModel, SlidingWindow) {
@@ -173,8 +165,7 @@ TEST_F(GgufModel, VocabularyArraysAreTypedAndEquallyLong) {  // GGUF-03
   EXPECT_THAT((*source)->config().eos_token_ids, ElementsAre(TokenId(2)));
   EXPECT_EQ((*source)->config().bos_token_id, TokenId(1));
 
-  EXPECT_THAT((*Open(vocabulary(2, 6)))->ReadTextAssets().error().message,
-              HasSubstr("scores has 2 elements for 3"));
+  EXPECT_THAT((*Open(vocabulary(2, 6)))->ReadTextAssets().error().message, HasSubstr("scores has 2 elements for 3"));
   EXPECT_THAT((*Open(vocabulary(3, 0)))->ReadTextAssets().error().message, HasSubstr("ARRAY of UINT8"));
   EXPECT_THAT((*Open(Model()))->ReadTextAssets().error().message, HasSubstr("there is no tokenizer"));
   EXPECT_THAT(ErrorOf(Model().Uint32("tokenizer.ggml.eos_token_id", 8)), HasSubstr("eos_token_id is 8"));
@@ -197,8 +188,7 @@ TEST_F(GgufModel, OpensTheOnlyGgufOfAFolder) {
   ASSERT_TRUE(Open(Model()).has_value());
   EXPECT_TRUE(ModelSource::Open(folder_.path()).has_value());
   folder_.Write("other.gguf", "GGUF");
-  EXPECT_THAT(ModelSource::Open(folder_.path()).error().message,
-              HasSubstr("holds 2 .gguf files (m.gguf, other.gguf"));
+  EXPECT_THAT(ModelSource::Open(folder_.path()).error().message, HasSubstr("holds 2 .gguf files (m.gguf, other.gguf"));
   const TemporaryFolder empty;
   EXPECT_THAT(ModelSource::Open(empty.path()).error().message, HasSubstr("holds no model"));
   EXPECT_THAT(ModelSource::Open(empty.path() / "x").error().message, HasSubstr("there is no model at"));

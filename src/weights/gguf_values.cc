@@ -35,8 +35,7 @@ std::optional<std::int64_t> IntAt(GgufType type, const std::byte* from) {
     case GgufType::kInt32:
       return Load<std::int32_t>(from);
     case GgufType::kUint64:
-      return static_cast<std::int64_t>(
-          std::min(Load<std::uint64_t>(from), static_cast<std::uint64_t>(kInt64Max)));
+      return static_cast<std::int64_t>(std::min(Load<std::uint64_t>(from), static_cast<std::uint64_t>(kInt64Max)));
     case GgufType::kInt64:
       return Load<std::int64_t>(from);
     case GgufType::kFloat32:
@@ -50,14 +49,12 @@ std::optional<std::int64_t> IntAt(GgufType type, const std::byte* from) {
 }
 
 std::string TypeOf(const GgufValue& value) {
-  return value.is_array ? fmt::format("ARRAY of {}", GgufTypeName(value.type))
-                        : std::string(GgufTypeName(value.type));
+  return value.is_array ? fmt::format("ARRAY of {}", GgufTypeName(value.type)) : std::string(GgufTypeName(value.type));
 }
 
 std::unexpected<Error> WrongType(const GgufFile& file, std::string_view key, const GgufValue& value,
                                  std::string_view wanted) {
-  return Fail(ErrorCode::kCorrupt, "{}: {} has the type {}; {} is wanted", file.name(), key, TypeOf(value),
-              wanted);
+  return Fail(ErrorCode::kCorrupt, "{}: {} has the type {}; {} is wanted", file.name(), key, TypeOf(value), wanted);
 }
 
 }  // namespace
@@ -69,8 +66,7 @@ Result<std::optional<std::int64_t>> GgufFile::OptionalInt(std::string_view key, 
   const auto integer = value->is_array ? std::nullopt : IntAt(value->type, value->bytes.data());
   if (!integer) return WrongType(*this, key, *value, "an integer");
   if (*integer < low || *integer > high) {
-    return Fail(ErrorCode::kCorrupt, "{}: {} is {}; it must lie between {} and {}", name_, key, *integer, low,
-                high);
+    return Fail(ErrorCode::kCorrupt, "{}: {} is {}; it must lie between {} and {}", name_, key, *integer, low, high);
   }
   return integer;
 }
@@ -95,12 +91,11 @@ Result<std::optional<std::int64_t>> GgufFile::OptionalIntForEach(std::string_vie
     const auto integer = IntAt(value->type, value->bytes.data() + static_cast<std::size_t>(i) * stride);
     if (!integer) return WrongType(*this, key, *value, "an integer, or an array of them,");
     if (*integer < low || *integer > high) {
-      return Fail(ErrorCode::kCorrupt, "{}: {}[{}] is {}; it must lie between {} and {}", name_, key, i,
-                  *integer, low, high);
+      return Fail(ErrorCode::kCorrupt, "{}: {}[{}] is {}; it must lie between {} and {}", name_, key, i, *integer, low,
+                  high);
     }
     if (first && *integer != *first) {
-      return Fail(ErrorCode::kUnsupported, "{}: {} differs between layers ({} and {})", name_, key, *first,
-                  *integer);
+      return Fail(ErrorCode::kUnsupported, "{}: {} differs between layers ({} and {})", name_, key, *first, *integer);
     }
     first = integer;
   }
@@ -119,8 +114,7 @@ Result<std::optional<double>> GgufFile::OptionalReal(std::string_view key, doubl
     return WrongType(*this, key, *value, "a float");
   }
   if (!(real >= low) || !(real <= high)) {
-    return Fail(ErrorCode::kCorrupt, "{}: {} is {}; it must lie between {} and {}", name_, key, real, low,
-                high);
+    return Fail(ErrorCode::kCorrupt, "{}: {} is {}; it must lie between {} and {}", name_, key, real, low, high);
   }
   return real;
 }

@@ -35,8 +35,8 @@ Result<TextAssets> ReadGgufTextAssets(const GgufFile& file) {
   QUIRE_TRY(const auto model, file.OptionalString("tokenizer.ggml.model"));
   QUIRE_TRY(const auto tokens, file.Strings("tokenizer.ggml.tokens"));
   if (!model || tokens.empty()) {
-    return Fail(ErrorCode::kNotFound,
-                "{}: there is no tokenizer (tokenizer.ggml.model and tokenizer.ggml.tokens)", file.name());
+    return Fail(ErrorCode::kNotFound, "{}: there is no tokenizer (tokenizer.ggml.model and tokenizer.ggml.tokens)",
+                file.name());
   }
   if (tokens.size() > static_cast<std::size_t>(kVocabSizeMax)) {
     return Fail(ErrorCode::kOutOfRange, "{}: {} tokens; at most {} are allowed", file.name(), tokens.size(),
@@ -49,8 +49,7 @@ Result<TextAssets> ReadGgufTextAssets(const GgufFile& file) {
   QUIRE_TRY(vocabulary.scores, file.Floats("tokenizer.ggml.scores"));
   QUIRE_TRY_VOID(CheckLength(file, "tokenizer.ggml.scores", vocabulary.scores.size(), tokens.size()));
   QUIRE_TRY(vocabulary.token_types, file.Int32s("tokenizer.ggml.token_type"));
-  QUIRE_TRY_VOID(
-      CheckLength(file, "tokenizer.ggml.token_type", vocabulary.token_types.size(), tokens.size()));
+  QUIRE_TRY_VOID(CheckLength(file, "tokenizer.ggml.token_type", vocabulary.token_types.size(), tokens.size()));
   QUIRE_TRY(const auto merges, file.Strings("tokenizer.ggml.merges"));
   vocabulary.merges = Copy(merges);
   QUIRE_TRY_VOID(ReadIds(file, &vocabulary));

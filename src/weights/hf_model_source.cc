@@ -85,14 +85,13 @@ Result<WeightMap> ReadWeightMap(const std::filesystem::path& path) {
   WeightMap shards;
   for (const auto& [tensor, shard] : map->get_object()) {
     if (!shard.is_string() || !IsPlainFileName(shard.get_string())) {
-      return Fail(ErrorCode::kCorrupt, "{}: the tensor {} is said to be in {}; a plain file name is wanted",
-                  name, std::string_view(tensor), ToJson(shard));
+      return Fail(ErrorCode::kCorrupt, "{}: the tensor {} is said to be in {}; a plain file name is wanted", name,
+                  std::string_view(tensor), ToJson(shard));
     }
     shards[std::string(shard.get_string())].emplace(tensor);
   }
   if (shards.size() > kShardsMax) {
-    return Fail(ErrorCode::kOutOfRange, "{}: {} shards; at most {} are allowed", name, shards.size(),
-                kShardsMax);
+    return Fail(ErrorCode::kOutOfRange, "{}: {} shards; at most {} are allowed", name, shards.size(), kShardsMax);
   }
   return shards;
 }
@@ -107,8 +106,7 @@ Result<> CheckShardsExist(const std::filesystem::path& folder, const WeightMap& 
                            tensors.size() > 1 ? fmt::format(" and {} more tensors", tensors.size() - 1) : "");
   }
   if (missing.empty()) return {};
-  return Fail(ErrorCode::kNotFound, "{}: files that the index names are missing: {}", folder.string(),
-              missing);
+  return Fail(ErrorCode::kNotFound, "{}: files that the index names are missing: {}", folder.string(), missing);
 }
 
 // The tensors that the index maps to each shard; whatever else a shard holds is not part of the model
@@ -172,19 +170,18 @@ Result<std::unique_ptr<ModelSource>> OpenHuggingFaceFolder(const std::filesystem
   if (std::filesystem::exists(generation_path, error)) {
     QUIRE_TRY(const json::value generation_json, ReadConfig(generation_path));
     QUIRE_TRY(generation, ParseGenerationConfigJson(generation_json, generation_path.string()));
-    QUIRE_TRY_VOID(CheckTokenIds(generation.eos_token_ids, config.vocab_size, "the end-of-text id",
-                                 generation_path.string()));
+    QUIRE_TRY_VOID(
+        CheckTokenIds(generation.eos_token_ids, config.vocab_size, "the end-of-text id", generation_path.string()));
   }
   // A model ends its turn with any of the ids that either file names.
   for (const TokenId id : generation.eos_token_ids) {
-    if (std::ranges::find(config.eos_token_ids, id) == config.eos_token_ids.end())
-      config.eos_token_ids.push_back(id);
+    if (std::ranges::find(config.eos_token_ids, id) == config.eos_token_ids.end()) config.eos_token_ids.push_back(id);
   }
 
   QUIRE_TRY(Tensors tensors, OpenTensors(folder));
   QUIRE_TRY(TensorIndex index, TensorIndex::Build(std::move(tensors.tensors), folder.string()));
-  return std::make_unique<HuggingFaceSource>(folder, std::move(config), std::move(generation),
-                                             std::move(tensors.files), std::move(index));
+  return std::make_unique<HuggingFaceSource>(folder, std::move(config), std::move(generation), std::move(tensors.files),
+                                             std::move(index));
 }
 
 }  // namespace quire::weights

@@ -72,8 +72,7 @@ TEST(HfModelSource, ReleasedTensorsCanBeReadAgain) {
 TEST(HfModelSource, SingleFileWithoutIndex) {  // LOAD-06
   const TemporaryFolder folder;
   folder.Write("config.json", kConfig);
-  EXPECT_THAT(ErrorOf(folder.path()),
-              HasSubstr("neither model.safetensors nor model.safetensors.index.json"));
+  EXPECT_THAT(ErrorOf(folder.path()), HasSubstr("neither model.safetensors nor model.safetensors.index.json"));
   folder.Write("pytorch_model.bin", "x");
   EXPECT_THAT(ErrorOf(folder.path()), HasSubstr("pickle"));
   folder.Write("model.safetensors", ScalarSafetensors({{"a", 5}}));
@@ -107,8 +106,7 @@ TEST(HfModelSource, MissingShardsAreNamed) {  // LOAD-01
   folder.Write("model.safetensors.index.json",
                R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors","c":"two.safetensors",
                    "d":"three.safetensors"}})");
-  EXPECT_THAT(ErrorOf(folder.path()),
-              HasSubstr("three.safetensors (with d), two.safetensors (with b and 1 more"));
+  EXPECT_THAT(ErrorOf(folder.path()), HasSubstr("three.safetensors (with d), two.safetensors (with b and 1 more"));
   folder.Write("two.safetensors", ScalarSafetensors({{"b", 1}}));
   folder.Write("three.safetensors", ScalarSafetensors({{"d", 1}}));
   EXPECT_THAT(ErrorOf(folder.path()), HasSubstr("two.safetensors does not hold the tensor c"));
@@ -120,8 +118,7 @@ TEST(HfModelSource, MissingShardsAreNamed) {  // LOAD-01
 TEST(HfModelSource, ShardNamesStayInTheFolder) {  // SAFE-05
   const TemporaryFolder folder;
   folder.Write("config.json", kConfig);
-  for (const std::string name :
-       {"../../etc/passwd", "/etc/passwd", "..", ".", "", "sub/x", "a\\\\b", "a\\u0000b"}) {
+  for (const std::string name : {"../../etc/passwd", "/etc/passwd", "..", ".", "", "sub/x", "a\\\\b", "a\\u0000b"}) {
     folder.Write("model.safetensors.index.json", R"({"weight_map":{"a":")" + name + R"("}})");
     EXPECT_THAT(ErrorOf(folder.path()), HasSubstr("a plain file name is wanted")) << name;
   }
@@ -145,8 +142,7 @@ TEST(HfModelSource, TextAssetsInEveryForm) {
   folder.Write("model.safetensors", ScalarSafetensors({{"a", 5}}));
   const auto source = ModelSource::Open(folder.path());
   ASSERT_TRUE(source.has_value());
-  EXPECT_THAT((*source)->ReadTextAssets().error().message,
-              HasSubstr("neither tokenizer.json nor tokenizer.model"));
+  EXPECT_THAT((*source)->ReadTextAssets().error().message, HasSubstr("neither tokenizer.json nor tokenizer.model"));
 
   folder.Write("tokenizer.model", "protobuf");
   folder.Write("tokenizer_config.json",

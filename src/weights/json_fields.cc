@@ -63,8 +63,7 @@ Result<int> JsonFields::IntOr(std::string_view key, int low, int high, int other
   return integer ? static_cast<int>(*integer) : otherwise;
 }
 
-Result<std::optional<double>> JsonFields::OptionalDouble(std::string_view key, double low,
-                                                         double high) const {
+Result<std::optional<double>> JsonFields::OptionalDouble(std::string_view key, double low, double high) const {
   const json::value* value = Find(key);
   if (!value) return std::nullopt;
   const auto real = AsDouble(*value);

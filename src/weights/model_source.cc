@@ -26,8 +26,8 @@ std::vector<std::filesystem::path> GgufFilesIn(const std::filesystem::path& fold
   std::vector<std::filesystem::path> files;
   std::error_code error;
   std::size_t seen = 0;
-  for (std::filesystem::directory_iterator it(folder, error), end;
-       !error && it != end && seen < kFolderEntriesMax; it.increment(error), ++seen) {
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end && seen < kFolderEntriesMax;
+       it.increment(error), ++seen) {
     if (it->path().extension() == ".gguf" && it->is_regular_file(error)) files.push_back(it->path());
   }
   std::ranges::sort(files);
@@ -47,13 +47,11 @@ Result<std::unique_ptr<ModelSource>> OpenFolder(const std::filesystem::path& fol
   const std::vector<std::filesystem::path> files = GgufFilesIn(folder);
   if (files.size() == 1) return OpenGgufFile(files.front());
   if (files.size() > 1) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "{} holds {} .gguf files ({}, {}, …); name the one that is wanted", folder.string(),
-                files.size(), files[0].filename().string(), files[1].filename().string());
+    return Fail(ErrorCode::kInvalidArgument, "{} holds {} .gguf files ({}, {}, …); name the one that is wanted",
+                folder.string(), files.size(), files[0].filename().string(), files[1].filename().string());
   }
   if (has_config) return OpenHuggingFaceFolder(folder);  // which says what is missing
-  return Fail(ErrorCode::kNotFound, "{} holds no model: neither config.json nor a .gguf file",
-              folder.string());
+  return Fail(ErrorCode::kNotFound, "{} holds no model: neither config.json nor a .gguf file", folder.string());
 }
 
 }  // namespace
@@ -64,12 +62,11 @@ Result<std::unique_ptr<ModelSource>> ModelSource::Open(const std::filesystem::pa
     return Fail(ErrorCode::kNotFound, "there is no model at {}", path.string());
   }
   if (std::filesystem::is_directory(path, error)) return OpenFolder(path);
-  if (path.extension() == ".gguf" ||
-      (std::filesystem::is_regular_file(path, error) && BeginsLikeGguf(path))) {
+  if (path.extension() == ".gguf" || (std::filesystem::is_regular_file(path, error) && BeginsLikeGguf(path))) {
     return OpenGgufFile(path);
   }
-  return Fail(ErrorCode::kUnsupported,
-              "{} is not a model: a folder with config.json or a .gguf file is wanted", path.string());
+  return Fail(ErrorCode::kUnsupported, "{} is not a model: a folder with config.json or a .gguf file is wanted",
+              path.string());
 }
 
 }  // namespace quire::weights

@@ -31,8 +31,7 @@ double Llama3Frequency(const RopeConfig& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   if (wavelength < trained / rope.high_freq_factor) return frequency;
   if (wavelength > trained / rope.low_freq_factor) return frequency / rope.factor;
-  const double blend =
-      (trained / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const double blend = (trained / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - blend) * frequency / rope.factor + blend * frequency;
 }
 

@@ -41,8 +41,7 @@ struct Q8_0 {
   static constexpr bool kHasMin = false;
   static void Read(const std::byte* from, Block<32, 32>* block) {
     block->scales[0] = ToFloat(Load<F16>(from));
-    for (int i = 0; i < 32; ++i)
-      block->codes[i] = Byte(from + 2 + i) ^ 0x80;  // two's complement → offset 128
+    for (int i = 0; i < 32; ++i) block->codes[i] = Byte(from + 2 + i) ^ 0x80;  // two's complement → offset 128
   }
 };
 

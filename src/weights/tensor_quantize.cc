@@ -63,8 +63,7 @@ SymmetricFit FitSymmetric(const float* x, int n, float inverse_scale, int code_m
 
 void WriteSymmetricCodes(const float* x, int n, float inverse_scale, int code_max, std::int8_t* codes) {
   for (int i = 0; i < n; ++i) {
-    codes[i] =
-        static_cast<std::int8_t>(NearestClamped(inverse_scale * x[i], -code_max, code_max - 1) + code_max);
+    codes[i] = static_cast<std::int8_t>(NearestClamped(inverse_scale * x[i], -code_max, code_max - 1) + code_max);
   }
 }
 
@@ -100,8 +99,7 @@ struct AffineFit {
 };
 
 // Σ w · (scale · code + offset − x)².
-float AffineError(const float* x, const float* weights, int n, const std::uint8_t* codes, float scale,
-                  float offset) {
+float AffineError(const float* x, const float* weights, int n, const std::uint8_t* codes, float scale, float offset) {
   float error = 0;
   for (int i = 0; i < n; ++i) {
     const float difference = scale * static_cast<float>(codes[i]) + offset - x[i];
@@ -110,8 +108,9 @@ float AffineError(const float* x, const float* weights, int n, const std::uint8_
   return error;
 }
 
-// Weighted least squares of x against given codes, for 21 roundings of x.
-AffineFit SearchAffineScale(const float* x, const float* weights) {
+// Weighted least squares of x against given codes, for 21 roundings of x. Each rounding starts from the best minimum
+// so far. The codes of the winner are left in `codes`.
+AffineFit SearchAffineScale(const float* x, const float* weights, std::uint8_t* best_codes) {
   constexpr int n = 32, kCodeMax = 15, kSteps = 20;
   float low = x[0], high = x[0], sum_w = weights[0], sum_x = sum_w * x[0];
   for (int i = 1; i < n; ++i) {
@@ -121,6 +120,7 @@ AffineFit SearchAffineScale(const float* x, const float* weights) {
     sum_x += weights[i] * x[i];
   }
   low = std::min(low, 0.0f);  // the minimum is subtracted and not negative
+  std::fill_n(best_codes, n, std::uint8_t{0});
   if (high == low) return {0, -low};
 
   std::array<std::uint8_t, n> codes;
@@ -130,11 +130,12 @@ AffineFit SearchAffineScale(const float* x, const float* weights) {
   }
   float scale = 1 / first, offset = low;
   float best_error = AffineError(x, weights, n, codes.data(), scale, offset);
+  std::ranges::copy(codes, best_codes);
   for (int step = 0; step <= kSteps; ++step) {
-    const float inverse_scale = (-1.0f + 0.1f * static_cast<float>(step) + kCodeMax) / (high - low);
+    const float inverse_scale = (-1.0f + 0.1f * static_cast<float>(step) + kCodeMax) / (high - offset);
     float sum_l = 0, sum_l2 = 0, sum_xl = 0;
     for (int i = 0; i < n; ++i) {
-      const int code = NearestClamped(inverse_scale * (x[i] - low), 0, kCodeMax);
+      const int code = NearestClamped(inverse_scale * (x[i] - offset), 0, kCodeMax);
       codes[i] = static_cast<std::uint8_t>(code);
       const float weight = weights[i], l = static_cast<float>(code);
       sum_l += weight * l;
@@ -152,6 +153,7 @@ AffineFit SearchAffineScale(const float* x, const float* weights) {
     const float error = AffineError(x, weights, n, codes.data(), step_scale, step_offset);
     if (error < best_error) {
       best_error = error;
+      std::ranges::copy(codes, best_codes);
       scale = step_scale;
       offset = step_offset;
     }
@@ -162,6 +164,7 @@ AffineFit SearchAffineScale(const float* x, const float* weights) {
 void QuantizeBlockQ4K(const float* x, std::byte* out) {
   constexpr int kGroups = 8, kGroup = 32;
   std::array<AffineFit, kGroups> fits;
+  std::array<std::uint8_t, 256> codes;
   float scale_max = 0, minimum_max = 0;
   for (int g = 0; g < kGroups; ++g) {
     const float* group = x + g * kGroup;
@@ -170,7 +173,7 @@ void QuantizeBlockQ4K(const float* x, std::byte* out) {
     const float rms = std::sqrt(sum_x2 / kGroup);
     std::array<float, kGroup> weights;
     for (int i = 0; i < kGroup; ++i) weights[i] = rms + std::fabs(group[i]);
-    fits[g] = SearchAffineScale(group, weights.data());
+    fits[g] = SearchAffineScale(group, weights.data(), codes.data() + g * kGroup);
     scale_max = std::max(scale_max, fits[g].scale);
     minimum_max = std::max(minimum_max, fits[g].minimum);
   }
@@ -179,7 +182,6 @@ void QuantizeBlockQ4K(const float* x, std::byte* out) {
   const float inverse_minimum = minimum_max > 0 ? 63.0f / minimum_max : 0.0f;
   const F16 d = ToF16(scale_max / 63.0f), dmin = ToF16(minimum_max / 63.0f);
   std::array<std::uint8_t, 12> packed{};
-  std::array<std::uint8_t, 256> codes{};
   for (int g = 0; g < kGroups; ++g) {
     const int scale = std::min(63, NearestInt(inverse_scale * fits[g].scale) & 255);
     const int minimum = std::min(63, NearestInt(inverse_minimum * fits[g].minimum) & 255);
@@ -231,8 +233,7 @@ void QuantizeBlockQ6K(const float* x, std::byte* out) {
     const float group_scale = ToFloat(d) * static_cast<float>(scale);
     if (group_scale == 0) continue;
     for (int i = g * kGroup; i < (g + 1) * kGroup; ++i) {
-      codes[i] =
-          static_cast<std::int8_t>(NearestClamped(x[i] / group_scale, -kCodeMax, kCodeMax - 1) + kCodeMax);
+      codes[i] = static_cast<std::int8_t>(NearestClamped(x[i] / group_scale, -kCodeMax, kCodeMax - 1) + kCodeMax);
     }
   }
   Store(d, out + 208);
@@ -280,8 +281,7 @@ void QuantizeQ4_0(const float* values, std::int64_t columns, std::byte* out) {
     const float inverse = d != 0 ? 1.0f / d : 0.0f;
     Store(ToF16(d), out);
     const auto code = [&](float x) { return std::clamp(ToInt8Range(x * inverse + 8.5f), 0, 15); };
-    for (int i = 0; i < 16; ++i)
-      out[2 + i] = static_cast<std::byte>(code(values[i]) | code(values[i + 16]) << 4);
+    for (int i = 0; i < 16; ++i) out[2 + i] = static_cast<std::byte>(code(values[i]) | code(values[i + 16]) << 4);
   }
 }
 

@@ -70,15 +70,13 @@ std::span<const TypeTraits> AllTypes() {
 
 Result<std::size_t> RowBytes(const TypeTraits& type, std::int64_t columns, std::string_view tensor_name) {
   if (columns < 0 || columns % type.block_elements != 0) {
-    return Fail(ErrorCode::kCorrupt,
-                "tensor {}: rows of {} elements cannot be stored as {}, whose blocks hold {}", tensor_name,
-                columns, type.name, type.block_elements);
+    return Fail(ErrorCode::kCorrupt, "tensor {}: rows of {} elements cannot be stored as {}, whose blocks hold {}",
+                tensor_name, columns, type.name, type.block_elements);
   }
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<std::size_t>(columns / type.block_elements),
                              static_cast<std::size_t>(type.block_bytes), &bytes)) {
-    return Fail(ErrorCode::kCorrupt, "tensor {}: the size of a row of {} elements overflows", tensor_name,
-                columns);
+    return Fail(ErrorCode::kCorrupt, "tensor {}: the size of a row of {} elements overflows", tensor_name, columns);
   }
   return bytes;
 }

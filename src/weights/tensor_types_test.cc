@@ -42,9 +42,8 @@ TEST(TensorTypes, RowBytesRefusesRowsThatBlocksDoNotDivide) {
   EXPECT_EQ(*RowBytes(*FindTypeByName("Q4_K"), 512, "t"), 288u);
   const auto bad = RowBytes(*FindTypeByName("Q4_K"), 300, "blk.0.attn_q.weight");
   ASSERT_FALSE(bad.has_value());
-  EXPECT_EQ(
-      bad.error().message,
-      "tensor blk.0.attn_q.weight: rows of 300 elements cannot be stored as Q4_K, whose blocks hold 256");
+  EXPECT_EQ(bad.error().message,
+            "tensor blk.0.attn_q.weight: rows of 300 elements cannot be stored as Q4_K, whose blocks hold 256");
   EXPECT_FALSE(RowBytes(*FindTypeByName("F32"), std::numeric_limits<std::int64_t>::max(), "t").has_value());
 }
 
@@ -93,8 +92,7 @@ TEST(TensorTypes, Q4KByHand) {
   packed[4] |= 0b10 << 6;
   packed[8] = 0b0101 | 0b1010 << 4;
   for (const int byte : packed) row.push_back(static_cast<std::byte>(byte));
-  for (int i = 0; i < 128; ++i)
-    row.push_back(static_cast<std::byte>(3 | 12 << 4));  // even groups 3, odd ones 12
+  for (int i = 0; i < 128; ++i) row.push_back(static_cast<std::byte>(3 | 12 << 4));  // even groups 3, odd ones 12
   const auto values = Dequantize("Q4_K", row, 256);
   EXPECT_EQ(values[0], 1.0f * 3 - 0.5f * 8);
   EXPECT_EQ(values[63], 2.0f * 12 - 0.5f * 9);
@@ -157,12 +155,10 @@ TEST(TensorTypes, QuantizersKeepWhatTheirBitsAllow) {
   constexpr std::int64_t kColumns = 4096;
   std::vector<float> values(kColumns), back(kColumns);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    for (std::uint32_t draw = 0; draw < 12; ++draw)
-      values[i] += static_cast<float>(UniformDouble(11, i, draw) - 0.5);
+    for (std::uint32_t draw = 0; draw < 12; ++draw) values[i] += static_cast<float>(UniformDouble(11, i, draw) - 0.5);
   }
   const std::vector<std::pair<std::string_view, double>> bounds = {
-      {"F32", 0},      {"F16", 3e-4},  {"BF16", 3e-3}, {"Q8_0", 6e-3},
-      {"Q6_K", 0.025}, {"Q4_K", 0.08}, {"Q4_0", 0.11}};
+      {"F32", 0}, {"F16", 3e-4}, {"BF16", 3e-3}, {"Q8_0", 6e-3}, {"Q6_K", 0.025}, {"Q4_K", 0.08}, {"Q4_0", 0.11}};
   for (const auto& [name, bound] : bounds) {
     const TypeTraits& type = *FindTypeByName(name);
     Bytes row(*RowBytes(type, kColumns, "t"));

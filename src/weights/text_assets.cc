@@ -54,13 +54,12 @@ Result<std::string> ChatTemplateOf(const json::value& config, std::string_view n
     const json::value* its_name = named ? named->if_contains("name") : nullptr;
     const json::value* source = named ? named->if_contains("template") : nullptr;
     if (!its_name || !its_name->is_string() || !source || !source->is_string()) {
-      return Fail(ErrorCode::kCorrupt,
-                  "{}: an entry of \"chat_template\" is not a {{\"name\", \"template\"}} object", name);
+      return Fail(ErrorCode::kCorrupt, "{}: an entry of \"chat_template\" is not a {{\"name\", \"template\"}} object",
+                  name);
     }
     if (its_name->get_string() == "default" || list->size() == 1) return std::string(source->get_string());
   }
-  return Fail(ErrorCode::kUnsupported, "{}: none of the {} chat templates is named \"default\"", name,
-              list->size());
+  return Fail(ErrorCode::kUnsupported, "{}: none of the {} chat templates is named \"default\"", name, list->size());
 }
 
 Result<std::string> SpecialTokenOf(const json::value& config, std::string_view key, std::string_view name) {
@@ -70,8 +69,7 @@ Result<std::string> SpecialTokenOf(const json::value& config, std::string_view k
   if (!value || value->is_null()) return std::string();
   const json::value* content = value->is_object() ? value->get_object().if_contains("content") : value;
   if (!content || !content->is_string()) {
-    return Fail(ErrorCode::kCorrupt, "{}: \"{}\" is neither a string nor an object with \"content\"", name,
-                key);
+    return Fail(ErrorCode::kCorrupt, "{}: \"{}\" is neither a string nor an object with \"content\"", name, key);
   }
   return std::string(content->get_string());
 }

@@ -1,0 +1,87 @@
+// A thin program around this module for tests/weights, which compare it with independent implementations.
+//
+//   weights_probe quantize TYPE COLUMNS       floats on stdin → rows of TYPE on stdout
+//   weights_probe dequantize TYPE COLUMNS     rows of TYPE on stdin → floats on stdout
+//   weights_probe rope CONFIG.json LENGTH     → the attention scaling and the inverse frequencies, one a line
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "weights/model_config.h"
+#include "weights/rope.h"
+#include "weights/tensor_source.h"
+
+namespace quire::weights {
+namespace {
+
+std::vector<std::byte> ReadStdin() {
+  std::vector<std::byte> bytes;
+  std::byte buffer[65536];
+  while (const std::size_t got = std::fread(buffer, 1, sizeof buffer, stdin)) {
+    bytes.insert(bytes.end(), buffer, buffer + got);
+  }
+  return bytes;
+}
+
+Result<> Convert(bool quantize, std::string_view type_name, std::int64_t columns) {
+  const TypeTraits* type = FindTypeByName(type_name);
+  if (!type || columns <= 0) return Fail(ErrorCode::kInvalidArgument, "unknown type, or no columns");
+  QUIRE_TRY(const std::size_t packed_bytes, RowBytes(*type, columns, "stdin"));
+  const std::size_t float_bytes = static_cast<std::size_t>(columns) * sizeof(float);
+  const std::size_t in_bytes = quantize ? float_bytes : packed_bytes;
+  const std::vector<std::byte> in = ReadStdin();
+  std::vector<std::byte> packed(packed_bytes);
+  std::vector<float> floats(static_cast<std::size_t>(columns));
+  for (std::size_t at = 0; at + in_bytes <= in.size(); at += in_bytes) {
+    if (quantize) {
+      std::memcpy(floats.data(), in.data() + at, float_bytes);
+      type->quantize_row(floats.data(), columns, packed.data());
+      std::fwrite(packed.data(), 1, packed_bytes, stdout);
+    } else {
+      type->dequantize_row(in.data() + at, columns, floats.data());
+      std::fwrite(floats.data(), 1, float_bytes, stdout);
+    }
+  }
+  return {};
+}
+
+Result<> PrintRope(const std::string& path, std::int64_t length) {
+  QUIRE_TRY(const std::string text, ReadFile(path, std::size_t{1} << 20));
+  QUIRE_TRY(const json::value root, ParseJson(text, path));
+  QUIRE_TRY(const ModelConfig config, ParseConfigJson(root, path));
+  fmt::print("{:.17g}\n", AttentionScaling(config.rope));
+  for (const double frequency : InverseFrequencies(config.rope, config.rotary_dim, length)) {
+    fmt::print("{:.17g}\n", frequency);
+  }
+  return {};
+}
+
+Result<> Run(std::span<char*> arguments) {
+  if (arguments.size() == 4) {
+    const std::string_view command = arguments[1];
+    const std::int64_t number = std::strtoll(arguments[3], nullptr, 10);
+    if (command == "quantize" || command == "dequantize") return Convert(command == "quantize", arguments[2], number);
+    if (command == "rope") return PrintRope(arguments[2], number);
+  }
+  return Fail(ErrorCode::kInvalidArgument,
+              "usage: weights_probe quantize|dequantize TYPE COLUMNS | rope CONFIG LENGTH");
+}
+
+}  // namespace
+}  // namespace quire::weights
+
+int main(int argc, char** argv) {
+  const auto result = quire::weights::Run(std::span(argv, static_cast<std::size_t>(argc)));
+  if (result.has_value()) return 0;
+  fmt::print(stderr, "{}\n", result.error().message);
+  return 1;
+}
