@@ -4,8 +4,8 @@
 
 #include "base/check.h"
 #include "models/decoder.h"
-#include "models/rope_frequencies.h"
 #include "models/tensor_names.h"
+#include "weights/rope.h"
 
 namespace quire::models {
 namespace {
@@ -52,7 +52,12 @@ void Model::Forward(const nn::ExecContext& context, const ForwardBatch& batch, n
 
 Decoder::Decoder(weights::ModelConfig config, const LoadOptions& options)
     : config_(std::move(config)), kv_dtype_(options.kv_dtype) {
-  rope_ = MakeRope(config_, options.max_model_len > 0 ? options.max_model_len : config_.max_position_embeddings);
+  // "Dynamic" scaling raises its base once, for the longest sequence that will be run. (Hugging Face raises it as a
+  // sequence grows, which leaves earlier keys rotated with another base and makes the result depend on how the prompt
+  // was cut.)
+  const std::int64_t longest = options.max_model_len > 0 ? options.max_model_len : config_.max_position_embeddings;
+  rope_ = nn::Rope(weights::InverseFrequencies(config_.rope, config_.rotary_dim, longest),
+                   weights::AttentionScaling(config_.rope));
 }
 
 Result<std::unique_ptr<Decoder>> Decoder::Load(const weights::ModelSource& source, const LoadOptions& options,
