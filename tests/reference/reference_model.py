@@ -56,11 +56,12 @@ GGUF_DECODERS = {
     8: (q8_0_to_f64, 32, 34),
     2: (q4_0_to_f64, 32, 18),
 }
+INTEGER_KINDS = (2, 8)
 GGUF_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
 def read_gguf(path):
-    """→ (metadata, tensors)"""
+    """→ (metadata, tensors, ggml types of the tensors)"""
     raw = pathlib.Path(path).read_bytes()
     offset = 0
 
@@ -99,12 +100,13 @@ def read_gguf(path):
         infos.append((name, shape, take("I"), take("Q")))
     alignment = metadata.get("general.alignment", 32)
     start = (offset + alignment - 1) // alignment * alignment
-    tensors = {}
+    tensors, kinds = {}, {}
     for name, shape, kind, at in infos:
+        kinds[name] = kind
         decode, elements, size = GGUF_DECODERS[kind]
         count = math.prod(shape) // elements * size
         tensors[name] = decode(raw[start + at:start + at + count]).reshape(shape)
-    return metadata, tensors
+    return metadata, tensors, kinds
 
 
 GGUF_LAYER_NAMES = {
@@ -118,7 +120,7 @@ GGUF_MODEL_TYPES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 
 def load_gguf(path):
     """→ (config in Hugging Face's words, tensors under Hugging Face's names)"""
-    metadata, tensors = read_gguf(path)
+    metadata, tensors, kinds = read_gguf(path)
     arch = metadata["general.architecture"]
     key = lambda name, default=None: metadata.get(f"{arch}.{name}", default)
     heads, hidden = key("attention.head_count"), key("embedding_length")
@@ -133,14 +135,18 @@ def load_gguf(path):
     }
     if "rope_freqs.weight" in tensors:
         config["frequency_divisors"] = tensors.pop("rope_freqs.weight")
-    renamed = {}
+    renamed, integer = {}, set()
     for name, tensor in tensors.items():
         part = name.split(".")
         if part[0] == "blk":
-            renamed[f"model.layers.{part[1]}.{GGUF_LAYER_NAMES[part[2]]}.{part[3]}"] = tensor
+            new = f"model.layers.{part[1]}.{GGUF_LAYER_NAMES[part[2]]}.{part[3]}"
         else:
             new = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}[part[0]]
-            renamed[f"{new}.{part[1]}"] = tensor
+            new = f"{new}.{part[1]}"
+        renamed[new] = tensor
+        if kinds[name] in INTEGER_KINDS:
+            integer.add(new)
+    config["integer_tensors"] = integer
     return config, renamed
 
 
@@ -190,6 +196,17 @@ def rope_frequencies(config, rotary_dim, longest):
     return frequencies, amplitude
 
 
+def round_to_int8(x, block=256):
+    """What quire defines for integer weights: a row of activations is rounded to 8-bit codes, symmetric, one scale for
+    each block of 256 elements."""
+    out = np.empty_like(x)
+    for begin in range(0, x.shape[-1], block):
+        part = x[..., begin:begin + block]
+        scale = np.abs(part).max(axis=-1, keepdims=True) / 127
+        out[..., begin:begin + block] = np.rint(part / np.where(scale > 0, scale, 1)) * scale
+    return out
+
+
 class ReferenceModel:
     def __init__(self, config, tensors, longest=0):
         self.config, self.tensors = config, tensors
@@ -210,6 +227,8 @@ class ReferenceModel:
         return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps) * self.tensors[name + ".weight"]
 
     def linear(self, x, name):
+        if name + ".weight" in self.config.get("integer_tensors", ()):
+            x = round_to_int8(x)
         y = x @ self.tensors[name + ".weight"].T
         return y + self.tensors[name + ".bias"] if name + ".bias" in self.tensors else y
 
@@ -272,5 +291,4 @@ class ReferenceModel:
             x = x + self.attention(self.norm(x, name + ".input_layernorm"), layer)
             x = x + self.mlp(self.norm(x, name + ".post_attention_layernorm"), layer)
         tied = self.config.get("tie_word_embeddings", False)
-        head = self.tensors["model.embed_tokens.weight" if tied else "lm_head.weight"]
-        return self.norm(x, "model.norm") @ head.T
+        return self.linear(self.norm(x, "model.norm"), "model.embed_tokens" if tied else "lm_head")
