@@ -147,7 +147,9 @@ void Scheduler::Plan(TimePoint now, BatchPlan* plan) {
   Planning planning{.now = now, .plan = plan, .budget = config_.max_num_batched_tokens};
   ScheduleRunning(/*decodes=*/true, &planning);
   ScheduleRunning(/*decodes=*/false, &planning);
-  if (!planning.preempted) ScheduleAdmissions(&planning);
+  // Who was preempted is not admitted again at once, unless nothing else runs: a fork that is alone may lack the block
+  // for copying what it shares with the cache; with its blocks given back there is room.
+  if (!planning.preempted || running_.empty()) ScheduleAdmissions(&planning);
   for (ScheduledSequence& scheduled : plan->sequences)
     scheduled.blocks = scheduled.sequence->blocks_.table.blocks();
   // With anything unfinished there is always a sequence that can run: the oldest one.
