@@ -21,7 +21,7 @@ constexpr int kExecFailedStatus = 127;
 constexpr int kOldKernelFdMax = 65536;  // closed one by one where close_range (Linux 5.9) is missing
 
 // After fork in a process with threads: async-signal-safe calls only, no allocation.
-[[noreturn]] void RunChild(char* const* arguments, int socket, pid_t parent) {
+[[noreturn]] void RunChild(const char* program, char* const* arguments, int socket, pid_t parent) {
   // The parent may die before the request takes effect; then nobody would.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(kExecFailedStatus);
   if (socket == ChildProcess::kSocketFd) {
@@ -39,13 +39,14 @@ constexpr int kOldKernelFdMax = 65536;  // closed one by one where close_range (
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execv(arguments[0], arguments);
+  ::execv(program, arguments);
   ::_exit(kExecFailedStatus);
 }
 
 }  // namespace
 
-Result<ChildProcess> ChildProcess::Start(const std::vector<std::string>& arguments, UniqueFd* socket) {
+Result<ChildProcess> ChildProcess::Start(const std::string& program, const std::vector<std::string>& arguments,
+                                         UniqueFd* socket) {
   QUIRE_TRY(auto ends, CreateSocketPair());
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -56,16 +57,15 @@ Result<ChildProcess> ChildProcess::Start(const std::vector<std::string>& argumen
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const pid_t pid = ::fork();
-  if (pid == 0) RunChild(argv.data(), ends.second.get(), parent);
+  if (pid == 0) RunChild(program.c_str(), argv.data(), ends.second.get(), parent);
   const int fork_error = errno;
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid < 0)
-    return Fail(ErrorCode::kIo, "starting the process {}: {}", arguments[0], std::strerror(fork_error));
+  if (pid < 0) return Fail(ErrorCode::kIo, "starting the process {}: {}", program, std::strerror(fork_error));
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by definition
   const int pidfd_error = errno;
   ChildProcess child(pid, std::move(pidfd));
   if (!child.pidfd_.valid()) {
-    return Fail(ErrorCode::kIo, "watching the process {}: {}", arguments[0], std::strerror(pidfd_error));
+    return Fail(ErrorCode::kIo, "watching the process {}: {}", program, std::strerror(pidfd_error));
   }
   *socket = std::move(ends.first);
   return child;

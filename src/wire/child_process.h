@@ -19,9 +19,10 @@ class ChildProcess {
   // The number under which the child finds its end of the socket.
   static constexpr int kSocketFd = 3;
 
-  // Runs arguments[0] (a path) and hands out the other end of the child's socket. The child starts with an
-  // empty signal mask and default dispositions.
-  static Result<ChildProcess> Start(const std::vector<std::string>& arguments, UniqueFd* socket);
+  // Runs the program at a path, with arguments that begin with its name, and hands out the other end of the child's
+  // socket. The child starts with an empty signal mask and default dispositions.
+  static Result<ChildProcess> Start(const std::string& program, const std::vector<std::string>& arguments,
+                                    UniqueFd* socket);
 
   // A process that still runs is killed and waited for.
   ~ChildProcess();

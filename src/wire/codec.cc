@@ -55,8 +55,7 @@ struct EncodedPositions {
   }
 };
 
-flatbuffers::Offset<fbs::Event> EncodeEvent(flatbuffers::FlatBufferBuilder& builder,
-                                            const EngineEvent& event) {
+flatbuffers::Offset<fbs::Event> EncodeEvent(flatbuffers::FlatBufferBuilder& builder, const EngineEvent& event) {
   EncodedPositions output, prompt;
   for (const PositionLogprobs& position : event.logprobs) output.Add(position);
   for (const std::optional<PositionLogprobs>& position : event.prompt_logprobs) {
@@ -71,18 +70,15 @@ flatbuffers::Offset<fbs::Event> EncodeEvent(flatbuffers::FlatBufferBuilder& buil
   const auto counts = builder.CreateVector(output.counts);
   const auto prompt_logprobs = builder.CreateVectorOfStructs(prompt.entries);
   const auto prompt_counts = builder.CreateVector(prompt.counts);
-  const auto error = event.error.empty() ? flatbuffers::Offset<flatbuffers::String>()
-                                         : builder.CreateString(Shortened(event.error));
-  const auto stamp = [](TimePoint time) {
-    return static_cast<std::int64_t>(time.time_since_epoch().count());
-  };
+  const auto error =
+      event.error.empty() ? flatbuffers::Offset<flatbuffers::String>() : builder.CreateString(Shortened(event.error));
+  const auto stamp = [](TimePoint time) { return static_cast<std::int64_t>(time.time_since_epoch().count()); };
   const fbs::RequestTimes times(stamp(event.times.queued), stamp(event.times.first_scheduled),
                                 stamp(event.times.last_scheduled), stamp(event.times.first_token),
                                 stamp(event.times.last_token), event.times.num_preemptions);
-  return fbs::CreateEvent(builder, event.request.value(), event.choice, tokens, logprobs, counts,
-                          prompt_logprobs, prompt_counts, static_cast<std::uint8_t>(event.finish_reason),
-                          event.stop_token ? event.stop_token->value() : -1, event.num_cached_tokens, &times,
-                          error);
+  return fbs::CreateEvent(builder, event.request.value(), event.choice, tokens, logprobs, counts, prompt_logprobs,
+                          prompt_counts, static_cast<std::uint8_t>(event.finish_reason),
+                          event.stop_token ? event.stop_token->value() : -1, event.num_cached_tokens, &times, error);
 }
 
 // ---- Decoding
@@ -108,16 +104,14 @@ Result<> NotNegative(std::string_view name, std::int64_t value) {
 using LogprobVector = flatbuffers::Vector<const fbs::TokenLogprob*>;
 
 // Splits flat entries into positions; an entry less or more than the counts say is an error.
-Result<std::vector<std::optional<PositionLogprobs>>> DecodePositions(
-    const LogprobVector* entries, const flatbuffers::Vector<std::uint16_t>* counts) {
+Result<std::vector<std::optional<PositionLogprobs>>> DecodePositions(const LogprobVector* entries,
+                                                                     const flatbuffers::Vector<std::uint16_t>* counts) {
   const std::size_t num_entries = entries == nullptr ? 0 : entries->size();
   const std::size_t num_positions = counts == nullptr ? 0 : counts->size();
   std::size_t total = 0;
-  for (std::size_t i = 0; i < num_positions; ++i)
-    total += counts->Get(static_cast<flatbuffers::uoffset_t>(i));
+  for (std::size_t i = 0; i < num_positions; ++i) total += counts->Get(static_cast<flatbuffers::uoffset_t>(i));
   if (total != num_entries) {
-    return Fail(ErrorCode::kCorrupt, "an event has {} logprobs for positions that count {}", num_entries,
-                total);
+    return Fail(ErrorCode::kCorrupt, "an event has {} logprobs for positions that count {}", num_entries, total);
   }
   std::vector<std::optional<PositionLogprobs>> positions(num_positions);
   flatbuffers::uoffset_t next = 0;
@@ -275,8 +269,8 @@ Result<Body> DecodeStatus(const fbs::Status& status) {
   if (status.code() > static_cast<std::uint8_t>(kLastErrorCode)) {
     return Fail(ErrorCode::kCorrupt, "error code {} does not exist", status.code());
   }
-  return Status(std::unexpected(Error{static_cast<ErrorCode>(status.code()), DecodeText(status.message()),
-                                      DecodeText(status.param())}));
+  return Status(std::unexpected(
+      Error{static_cast<ErrorCode>(status.code()), DecodeText(status.message()), DecodeText(status.param())}));
 }
 
 Result<Body> DecodeProgress(const fbs::Progress& progress) {
@@ -351,10 +345,10 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineInfo&
   const auto isa = flat.CreateString(Shortened(info.isa));
   const auto kv_dtype = flat.CreateString(Shortened(info.kv_dtype));
   return builder_->Finish(
-      call, fbs::CreateReady(flat, model_path, architecture, weight_formats, isa, info.num_parameters,
-                             info.weight_bytes, info.num_threads, info.vocab_size, info.max_model_len,
-                             info.block_size, info.num_blocks, info.max_num_seqs, info.max_num_batched_tokens,
-                             kv_dtype, info.load_seconds));
+      call,
+      fbs::CreateReady(flat, model_path, architecture, weight_formats, isa, info.num_parameters, info.weight_bytes,
+                       info.num_threads, info.vocab_size, info.max_model_len, info.block_size, info.num_blocks,
+                       info.max_num_seqs, info.max_num_batched_tokens, kv_dtype, info.load_seconds));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const Status& status) {
@@ -364,8 +358,7 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const Status& sta
   const Error& error = status.error();
   const auto message = flat.CreateString(Shortened(error.message));
   const auto param = flat.CreateString(Shortened(error.param));
-  return builder_->Finish(
-      call, fbs::CreateStatus(flat, false, static_cast<std::uint8_t>(error.code), message, param));
+  return builder_->Finish(call, fbs::CreateStatus(flat, false, static_cast<std::uint8_t>(error.code), message, param));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const GenerateRequest& request) {
@@ -380,12 +373,11 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const GenerateReq
   const auto logit_bias = flat.CreateVectorOfStructs(biases);
   const auto stop_ids = EncodeIds(flat, request.stop.stop_token_ids);
   return builder_->Finish(
-      call,
-      fbs::CreateSubmit(flat, request.id.value(), prompt, salt, sampling.temperature, sampling.top_k,
-                        sampling.top_p, sampling.min_p, sampling.repetition_penalty,
-                        sampling.presence_penalty, sampling.frequency_penalty, logit_bias, sampling.seed,
-                        sampling.n, sampling.logprobs.value_or(-1), sampling.prompt_logprobs.value_or(-1),
-                        request.stop.max_tokens, request.stop.min_tokens, request.stop.ignore_eos, stop_ids));
+      call, fbs::CreateSubmit(flat, request.id.value(), prompt, salt, sampling.temperature, sampling.top_k,
+                              sampling.top_p, sampling.min_p, sampling.repetition_penalty, sampling.presence_penalty,
+                              sampling.frequency_penalty, logit_bias, sampling.seed, sampling.n,
+                              sampling.logprobs.value_or(-1), sampling.prompt_logprobs.value_or(-1),
+                              request.stop.max_tokens, request.stop.min_tokens, request.stop.ignore_eos, stop_ids));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const AbortRequest& abort) {
@@ -403,11 +395,11 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineStats
   flat.Clear();
   const auto histogram = flat.CreateVector(stats.step_tokens_histogram);
   return builder_->Finish(
-      call, fbs::CreateStatsReply(flat, stats.num_requests_running, stats.num_requests_waiting,
-                                  stats.num_blocks_total, stats.num_blocks_free, stats.num_blocks_cached,
-                                  stats.prompt_tokens, stats.generation_tokens, stats.prefix_cache_queries,
-                                  stats.prefix_cache_hits, stats.prefix_cache_evicted_blocks,
-                                  stats.preemptions, stats.steps, histogram, stats.step_tokens_sum));
+      call, fbs::CreateStatsReply(flat, stats.num_requests_running, stats.num_requests_waiting, stats.num_blocks_total,
+                                  stats.num_blocks_free, stats.num_blocks_cached, stats.prompt_tokens,
+                                  stats.generation_tokens, stats.prefix_cache_queries, stats.prefix_cache_hits,
+                                  stats.prefix_cache_evicted_blocks, stats.preemptions, stats.steps, histogram,
+                                  stats.step_tokens_sum));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const ResetPrefixCacheRequest&) {
@@ -426,8 +418,7 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, std::span<const E
 
 std::size_t EncodedBytesMax(const EngineEvent& event) {
   // Tables, vector headers, scalars and padding come to about 200 bytes; 512 leaves room.
-  std::size_t bytes =
-      512 + event.tokens.size() * sizeof(std::int32_t) + std::min(event.error.size(), kTextBytesMax);
+  std::size_t bytes = 512 + event.tokens.size() * sizeof(std::int32_t) + std::min(event.error.size(), kTextBytesMax);
   const auto position_bytes = [](const PositionLogprobs& position) {
     return sizeof(std::uint16_t) + (position.top.size() + 1) * sizeof(fbs::TokenLogprob);
   };
@@ -445,8 +436,7 @@ std::size_t EncodedBytesMax(const GenerateRequest& request) {
 
 Result<Message> Decode(std::span<const std::byte> frame) {
   if (frame.size() < kFramePrefixBytes + 8 || frame.size() > kFrameBytesMax) {
-    return Fail(ErrorCode::kCorrupt, "a frame of {} bytes; 12 to {} are allowed", frame.size(),
-                kFrameBytesMax);
+    return Fail(ErrorCode::kCorrupt, "a frame of {} bytes; 12 to {} are allowed", frame.size(), kFrameBytesMax);
   }
   const auto* data = reinterpret_cast<const std::uint8_t*>(frame.data());
   if (flatbuffers::GetPrefixedSize(data) != frame.size() - kFramePrefixBytes) {

@@ -192,8 +192,7 @@ TEST(Codec, TheRestSurvives) {
   EXPECT_EQ(RoundTrip(stats).step_tokens_sum, 6u);
 
   EXPECT_TRUE(RoundTrip(Status()).has_value());
-  const Status failed =
-      RoundTrip(Status(std::unexpected(Error{ErrorCode::kOutOfRange, "too long", "prompt"})));
+  const Status failed = RoundTrip(Status(std::unexpected(Error{ErrorCode::kOutOfRange, "too long", "prompt"})));
   EXPECT_EQ(failed.error().code, ErrorCode::kOutOfRange);
   EXPECT_EQ(failed.error().message, "too long");
   EXPECT_EQ(failed.error().param, "prompt");

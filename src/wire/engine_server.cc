@@ -32,9 +32,8 @@ Result<> EngineServer::Handshake() {
   const Hello* hello = std::get_if<Hello>(&message.body);
   if (hello == nullptr) return Fail(ErrorCode::kCorrupt, "the front end did not say hello first");
   if (hello->version != kProtocolVersion) {
-    return Fail(ErrorCode::kUnsupported,
-                "the front end speaks version {} of the protocol; this program speaks {}", hello->version,
-                kProtocolVersion);
+    return Fail(ErrorCode::kUnsupported, "the front end speaks version {} of the protocol; this program speaks {}",
+                hello->version, kProtocolVersion);
   }
   return socket_.SetReceiveTimeout(std::chrono::milliseconds(0));
 }
@@ -68,8 +67,7 @@ Result<> EngineServer::Serve(EngineClient* engine) {
   pump.join();
   for (const auto& [id, outstanding] : outstanding_) engine->Abort(id);
   outstanding_.clear();
-  if (engine_is_gone_.load(std::memory_order_relaxed))
-    return Fail(ErrorCode::kInternal, "the engine has stopped");
+  if (engine_is_gone_.load(std::memory_order_relaxed)) return Fail(ErrorCode::kInternal, "the engine has stopped");
   return outcome;
 }
 

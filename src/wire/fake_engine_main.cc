@@ -68,7 +68,8 @@ int RunEngine(std::string_view mode) {
 
 int RunFront(const char* program) {
   SupervisorConfig config;
-  config.command = {program, "engine", "ready"};
+  config.program = program;
+  config.arguments = {program, "engine", "ready"};
   SupervisedEngine::Observer observer;
   pid_t pid = 0;
   observer.on_start = [&](pid_t started) { pid = started; };

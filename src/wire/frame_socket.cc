@@ -36,8 +36,7 @@ Result<> FrameSocket::Send(std::span<const std::byte> frame) {
     const ssize_t sent = ::send(fd_.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      if (IsTimeout(errno))
-        return Fail(ErrorCode::kUnavailable, "the other process does not read its socket");
+      if (IsTimeout(errno)) return Fail(ErrorCode::kUnavailable, "the other process does not read its socket");
       return Fail(ErrorCode::kIo, "sending to the other process: {}", std::strerror(errno));
     }
     frame = frame.subspan(static_cast<std::size_t>(sent));
@@ -83,8 +82,7 @@ Result<std::optional<std::span<const std::byte>>> FrameSocket::Receive() {
   while (filled < total) {
     const std::size_t step = std::min(total - filled, std::max(kReceiveStepBytes, filled));
     buffer_.resize(std::max(buffer_.size(), WordsFor(filled + step)));
-    QUIRE_TRY(const bool whole,
-              ReceiveExactly(std::as_writable_bytes(std::span(buffer_)).subspan(filled, step)));
+    QUIRE_TRY(const bool whole, ReceiveExactly(std::as_writable_bytes(std::span(buffer_)).subspan(filled, step)));
     if (!whole) return Fail(ErrorCode::kIo, "the other process ended inside a message");
     filled += step;
   }

@@ -61,12 +61,12 @@ Result<> CheckRequest(const GenerateRequest& request, const EngineInfo& info) {
   QUIRE_TRY_VOID(CheckSampling(request.sampling, info.vocab_size));
   QUIRE_TRY_VOID(CheckRange("max_tokens", request.stop.max_tokens, 0, INT32_MAX));
   QUIRE_TRY_VOID(CheckRange("min_tokens", request.stop.min_tokens, 0, INT32_MAX));
-  QUIRE_TRY_VOID(CheckCount("stop_token_ids", request.stop.stop_token_ids.size(),
-                            static_cast<std::size_t>(info.vocab_size)));
+  QUIRE_TRY_VOID(
+      CheckCount("stop_token_ids", request.stop.stop_token_ids.size(), static_cast<std::size_t>(info.vocab_size)));
   QUIRE_TRY_VOID(CheckIds("stop_token_ids", request.stop.stop_token_ids, info.vocab_size));
   if (request.cache_salt.size() > kCacheSaltBytesMax) {
-    return FailParam("cache_salt", "cache_salt has {} bytes; at most {} are allowed",
-                     request.cache_salt.size(), kCacheSaltBytesMax);
+    return FailParam("cache_salt", "cache_salt has {} bytes; at most {} are allowed", request.cache_salt.size(),
+                     kCacheSaltBytesMax);
   }
   return {};
 }

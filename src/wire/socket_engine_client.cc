@@ -18,8 +18,7 @@ bool InVocabulary(TokenId id, const EngineInfo& info) {
 
 bool InVocabulary(const PositionLogprobs& position, const EngineInfo& info) {
   return InVocabulary(position.chosen.id, info) &&
-         std::ranges::all_of(position.top,
-                             [&](const TokenLogprob& entry) { return InVocabulary(entry.id, info); });
+         std::ranges::all_of(position.top, [&](const TokenLogprob& entry) { return InVocabulary(entry.id, info); });
 }
 
 }  // namespace
@@ -108,9 +107,9 @@ Result<> SocketEngineClient::CheckReady() const {
       break;
   }
   if (progress_.total_bytes <= 0) return Fail(ErrorCode::kUnavailable, "the engine is starting");
-  return Fail(ErrorCode::kUnavailable, "the engine is loading the model ({} %)",
-              static_cast<int>(100.0 * static_cast<double>(progress_.done_bytes) /
-                               static_cast<double>(progress_.total_bytes)));
+  return Fail(
+      ErrorCode::kUnavailable, "the engine is loading the model ({} %)",
+      static_cast<int>(100.0 * static_cast<double>(progress_.done_bytes) / static_cast<double>(progress_.total_bytes)));
 }
 
 template <typename Request>
@@ -152,8 +151,7 @@ Result<Reply> SocketEngineClient::Call(const Request& request) {
   if (!sent || closed) return Fail(ErrorCode::kUnavailable, "the engine has stopped");
   // Should the engine have taken a request after all, it must not compute for nobody.
   if constexpr (std::is_same_v<Request, GenerateRequest>) (void)Send(0, AbortRequest{request.id});
-  return Fail(ErrorCode::kUnavailable, "the engine did not answer within {} ms",
-              options_.call_timeout.count());
+  return Fail(ErrorCode::kUnavailable, "the engine did not answer within {} ms", options_.call_timeout.count());
 }
 
 // ---- The reader thread
@@ -179,9 +177,8 @@ Error SocketEngineClient::ReadUntilTheEnd() {
 Result<> SocketEngineClient::Handle(Message message) {
   if (const Hello* hello = std::get_if<Hello>(&message.body)) {
     if (hello->version != kProtocolVersion) {
-      return Fail(ErrorCode::kUnsupported,
-                  "the engine speaks version {} of the protocol; this program speaks {}", hello->version,
-                  kProtocolVersion);
+      return Fail(ErrorCode::kUnsupported, "the engine speaks version {} of the protocol; this program speaks {}",
+                  hello->version, kProtocolVersion);
     }
     const std::lock_guard lock(mutex_);
     hello_received_ = true;
@@ -230,8 +227,7 @@ Result<> SocketEngineClient::Handle(Message message) {
 Result<> SocketEngineClient::HandleEvents(std::vector<EngineEvent> events) {
   {
     const std::lock_guard lock(mutex_);
-    if (state_ != State::kReady)
-      return Fail(ErrorCode::kCorrupt, "the engine sent events before it was ready");
+    if (state_ != State::kReady) return Fail(ErrorCode::kCorrupt, "the engine sent events before it was ready");
     std::vector<EngineEvent> known;
     known.reserve(events.size());
     for (EngineEvent& event : events) {
@@ -260,11 +256,9 @@ Result<> SocketEngineClient::CheckEvent(const EngineEvent& event, const Outstand
                 outstanding.choices.size());
   }
   const Choice& choice = outstanding.choices[static_cast<std::size_t>(event.choice)];
-  if (choice.finished)
-    return Fail(ErrorCode::kCorrupt, "the engine sent an event for a choice that had finished");
+  if (choice.finished) return Fail(ErrorCode::kCorrupt, "the engine sent an event for a choice that had finished");
   if (choice.num_tokens + static_cast<std::int64_t>(event.tokens.size()) > outstanding.max_tokens) {
-    return Fail(ErrorCode::kCorrupt, "the engine sent more than the {} tokens asked for",
-                outstanding.max_tokens);
+    return Fail(ErrorCode::kCorrupt, "the engine sent more than the {} tokens asked for", outstanding.max_tokens);
   }
   if (event.prompt_logprobs.size() > outstanding.num_prompt_tokens ||
       std::cmp_greater(event.num_cached_tokens, outstanding.num_prompt_tokens)) {
@@ -274,11 +268,9 @@ Result<> SocketEngineClient::CheckEvent(const EngineEvent& event, const Outstand
   const bool ids_are_right =
       std::ranges::all_of(event.tokens, [&](TokenId id) { return InVocabulary(id, info_); }) &&
       (!event.stop_token || InVocabulary(*event.stop_token, info_)) &&
-      std::ranges::all_of(event.logprobs,
-                          [&](const PositionLogprobs& p) { return InVocabulary(p, info_); }) &&
-      std::ranges::all_of(event.prompt_logprobs, [&](const std::optional<PositionLogprobs>& p) {
-        return !p || InVocabulary(*p, info_);
-      });
+      std::ranges::all_of(event.logprobs, [&](const PositionLogprobs& p) { return InVocabulary(p, info_); }) &&
+      std::ranges::all_of(event.prompt_logprobs,
+                          [&](const std::optional<PositionLogprobs>& p) { return !p || InVocabulary(*p, info_); });
   if (!ids_are_right) return Fail(ErrorCode::kCorrupt, "the engine sent a token id outside the vocabulary");
   return {};
 }

@@ -77,8 +77,7 @@ std::optional<Error> SupervisedEngine::failure() const {
 // ----------------------------------------------------------------------------------------
 
 void SupervisedEngine::Supervise() {
-  if (!wake_fd_.valid())
-    return GiveUp({ErrorCode::kIo, "no file descriptor is left to watch the engine with"});
+  if (!wake_fd_.valid()) return GiveUp({ErrorCode::kIo, "no file descriptor is left to watch the engine with"});
   while (true) {
     std::optional<Death> death = RunOnce();
     if (!death) return inbox_.Close();
@@ -91,8 +90,7 @@ void SupervisedEngine::Supervise() {
     const std::optional<milliseconds> pause = retry ? PlanRestart() : std::nullopt;
     if (observer_.on_death) observer_.on_death(death->what, pause);
     if (!pause) {
-      return GiveUp(
-          death->load_failure.value_or(Error{ErrorCode::kInternal, "the engine process " + death->what}));
+      return GiveUp(death->load_failure.value_or(Error{ErrorCode::kInternal, "the engine process " + death->what}));
     }
     if (!Pause(*pause)) return inbox_.Close();
   }
@@ -100,7 +98,7 @@ void SupervisedEngine::Supervise() {
 
 std::optional<SupervisedEngine::Death> SupervisedEngine::RunOnce() {
   UniqueFd socket;
-  Result<ChildProcess> child = ChildProcess::Start(config_.command, &socket);
+  Result<ChildProcess> child = ChildProcess::Start(config_.program, config_.arguments, &socket);
   if (!child) return Death{.what = "could not be started: " + child.error().message};
   if (observer_.on_start) observer_.on_start(child->pid());
 

@@ -27,8 +27,8 @@
 namespace quire::wire {
 
 struct SupervisorConfig {
-  // The program and its arguments; it finds its socket at ChildProcess::kSocketFd.
-  std::vector<std::string> command;
+  std::string program;                 // path
+  std::vector<std::string> arguments;  // beginning with its name; its socket is ChildProcess::kSocketFd
   // A process that died is started again after a pause that doubles with each death within the window …
   std::chrono::milliseconds backoff_min{250};
   std::chrono::milliseconds backoff_max{10'000};
@@ -49,8 +49,7 @@ class SupervisedEngine final : public EngineClient {
     std::function<void(const LoadProgress&)> on_progress;
     std::function<void(const EngineInfo&)> on_ready;
     // The process ended unasked: what happened, and after what pause it is started again (nothing: never).
-    std::function<void(const std::string& what, std::optional<std::chrono::milliseconds> restart_in)>
-        on_death;
+    std::function<void(const std::string& what, std::optional<std::chrono::milliseconds> restart_in)> on_death;
   };
 
   // Starts the first process and returns at once.

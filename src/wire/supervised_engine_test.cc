@@ -35,7 +35,8 @@ class Supervised {
  public:
   explicit Supervised(const std::string& mode, int restarts_max = 5) {
     SupervisorConfig config;
-    config.command = {QUIRE_FAKE_ENGINE, "engine", mode};
+    config.program = QUIRE_FAKE_ENGINE;
+    config.arguments = {"engine-under-test", "engine", mode};
     config.backoff_min = 10ms;
     config.restarts_max = restarts_max;
     config.stop_timeout = 500ms;
@@ -58,8 +59,7 @@ class Supervised {
   bool WaitFor(std::string_view text, int times = 1) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kLongTime, [&] {
-      return std::ranges::count_if(notes_, [&](const std::string& n) { return n.find(text) != n.npos; }) >=
-             times;
+      return std::ranges::count_if(notes_, [&](const std::string& n) { return n.find(text) != n.npos; }) >= times;
     });
   }
 
@@ -123,8 +123,7 @@ TEST(SupervisedEngine, TooManyDeathsAreTheEnd) {
   for (int round = 1; round <= 3; ++round) {
     ASSERT_TRUE(supervised.WaitFor("ready", round));
     // The engine dies while it handles this request, so that the call itself fails.
-    EXPECT_EQ(supervised.engine->Submit(MakeRequest(1, kCrashToken, 10)).error().code,
-              ErrorCode::kUnavailable);
+    EXPECT_EQ(supervised.engine->Submit(MakeRequest(1, kCrashToken, 10)).error().code, ErrorCode::kUnavailable);
   }
   ASSERT_TRUE(supervised.WaitFor("was killed by signal 9 (Killed), for good"));
   EXPECT_EQ(supervised.engine->Next(kLongTime), std::nullopt);
@@ -149,7 +148,8 @@ TEST(SupervisedEngine, ACrashWhileLoadingIsNotTriedAgain) {
 
 TEST(SupervisedEngine, AProgramThatDoesNotExistIsReported) {
   SupervisorConfig config;
-  config.command = {"/does/not/exist"};
+  config.program = "/does/not/exist";
+  config.arguments = {"exist"};
   SupervisedEngine engine(std::move(config), {});
   EXPECT_EQ(engine.Next(kLongTime), std::nullopt);
   EXPECT_EQ(engine.failure()->message, "the engine process could not be executed");
@@ -175,7 +175,7 @@ TEST(SupervisedEngine, AnEngineThatDoesNotEndIsKilled) {
 // PROC-01: SIGKILL of the front end leaves no orphan.
 TEST(SupervisedEngine, AKilledFrontEndTakesItsEngineAlong) {
   UniqueFd socket;
-  Result<ChildProcess> front = ChildProcess::Start({QUIRE_FAKE_ENGINE, "front"}, &socket);
+  Result<ChildProcess> front = ChildProcess::Start(QUIRE_FAKE_ENGINE, {QUIRE_FAKE_ENGINE, "front"}, &socket);
   ASSERT_TRUE(front.has_value());
   pid_t engine_pid = 0;
   ASSERT_EQ(::recv(socket.get(), &engine_pid, sizeof engine_pid, MSG_WAITALL), ssize_t{sizeof engine_pid});
