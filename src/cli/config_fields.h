@@ -1,0 +1,91 @@
+// Every configuration that a user can set, field by field: the one list from which flags, --help, JSON and log lines
+// are made (see config_visitor.h). Names are vLLM's where vLLM has the thing.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "bench/workload.h"
+#include "cli/config_visitor.h"
+#include "engine/engine_options.h"
+#include "server/config.h"
+
+namespace quire::cli {
+
+template <typename T, typename Config>
+concept ConfigOf = std::same_as<std::remove_const_t<T>, Config>;
+
+template <ConfigOf<engine::EngineOptions> Config, typename Visitor>
+void VisitFields(Config& config, Visitor& visitor) {
+  visitor.Field("model", config.model, "a Hugging Face folder or a .gguf file (default: the demo model)");
+  visitor.Field("max-model-len", config.max_model_len,
+                "longest sequence, prompt and output together, in tokens; 0: the model's own length, or what fits "
+                "into the memory");
+  visitor.Field("max-num-seqs", config.max_num_seqs, "sequences that are generated at the same time");
+  visitor.Field("max-num-batched-tokens", config.max_num_batched_tokens, "tokens computed in one step, at most");
+  visitor.Field("max-chunk-tokens", config.max_chunk_tokens,
+                "tokens of one prompt in one step, at most; 0: as many as the step has");
+  visitor.Field("max-queued-requests", config.max_num_queued_requests,
+                "requests that may wait for their first step; more get 503");
+  visitor.Field("kv-cache-dtype", Choice(config.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype, "bf16 or f32"),
+                "type of cached keys and values");
+  visitor.Field("kv-memory", Bytes(config.kv_memory_bytes),
+                "memory for cached keys and values, such as 4GiB; 0: a share of what is free, see "
+                "--kv-memory-fraction");
+  visitor.Field("kv-memory-fraction", config.kv_memory_fraction,
+                "share of the free memory that --kv-memory 0 takes, once the weights are loaded");
+  visitor.Field("enable-prefix-caching", config.enable_prefix_caching,
+                "keep the keys and values of prompts for later prompts that begin the same");
+  visitor.Field("scheduling-policy",
+                Choice(config.policy, sched::PolicyName, sched::ParsePolicy,
+                       "lpm (longest cached prefix first) or fcfs (first come, first served)"),
+                "which waiting request goes first");
+  visitor.Field("threads", config.num_threads, "threads that compute; 0: one for each core that may be used");
+  visitor.Field("isa", config.isa,
+                "kernel tier: reference, avx2, avx512, avx512vnni, avx512bf16; auto or empty: the best that this CPU "
+                "has. The variable QUIRE_ISA does the same");
+}
+
+template <ConfigOf<server::ServerConfig> Config, typename Visitor>
+void VisitFields(Config& config, Visitor& visitor) {
+  visitor.Field("host", config.host, "address to listen on; 0.0.0.0 or :: for all");
+  visitor.Field("port", config.port, "port to listen on; 0: any free one, which is printed");
+  visitor.Field("api-key", config.api_keys,
+                "key that clients must send (Authorization: Bearer KEY); several, separated by commas, are all good. "
+                "The variable QUIRE_API_KEY keeps them out of the process list");
+  visitor.Field("allowed-hosts", config.allowed_hosts,
+                "host names besides localhost that requests to a loopback address may carry");
+  visitor.Field("allowed-origins", config.allowed_origins,
+                "origins of web pages that may call the server (CORS), or *");
+  visitor.Field("max-requests", config.requests_max, "generation requests in the house; more get 503");
+  visitor.Field("max-connections", config.connections_max, "open connections");
+  visitor.Field("max-logprobs", config.logprobs_max, "alternatives per token that a request may ask for");
+  visitor.Field("max-body-size", config.body_bytes_max, "of one request");
+  visitor.Field("max-total-body-size", config.all_bodies_bytes_max, "of all requests being read or prepared");
+  visitor.Field("max-header-size", config.header_bytes_max, "of the head of a request");
+  visitor.Field("max-header-fields", config.header_fields_max, "of one request");
+  visitor.Field("max-unread-output", config.unread_output_bytes_max,
+                "output held for a client that does not read, before its request is aborted");
+  visitor.Field("http-threads", config.worker_threads, "threads that parse, render templates and tokenise");
+  visitor.Field("idle-timeout", config.idle_timeout, "between two requests of a connection");
+  visitor.Field("header-timeout", config.header_timeout, "for the head of a request to arrive");
+  visitor.Field("body-timeout", config.body_timeout, "for the body of a request to arrive");
+  visitor.Field("write-timeout", config.write_timeout, "without progress, for a client that does not read");
+  visitor.Field("keep-alive-interval", config.keep_alive_interval,
+                "between comment lines in a stream that is silent; 0: none");
+  visitor.Field("drain-timeout", config.drain_timeout,
+                "after SIGTERM, for running requests to finish before they are aborted");
+}
+
+template <ConfigOf<bench::WorkloadConfig> Config, typename Visitor>
+void VisitFields(Config& config, Visitor& visitor) {
+  visitor.Field("input-len", config.input_len, "tokens of each prompt");
+  visitor.Field("output-len", config.output_len, "tokens generated for each prompt");
+  visitor.Field("prefix-len", config.prefix_len, "tokens that all prompts begin with, for the prefix cache to save");
+  visitor.Field("num-prompts", config.num_prompts, "requests that are measured");
+  visitor.Field("num-warmup", config.num_warmup, "requests before them that are not");
+  visitor.Field("max-concurrency", config.max_concurrency, "requests at the same time");
+  visitor.Field("seed", config.seed, "of the random prompts");
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,56 @@
+#include "cli/model_location.h"
+
+#include <cstdlib>
+#include <system_error>
+#include <vector>
+
+#include "kernels/kernel_table.h"
+
+namespace quire::cli {
+
+namespace fs = std::filesystem;
+
+std::optional<std::string> EnvironmentVariable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+Result<fs::path> FindDemoModel() {
+  std::error_code ignored;
+  if (const auto named = EnvironmentVariable("QUIRE_DEMO")) {
+    if (fs::exists(*named, ignored)) return fs::path(*named);
+    return Fail(ErrorCode::kNotFound, "QUIRE_DEMO names {}, which does not exist", *named);
+  }
+  const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const std::vector<fs::path> places = {
+      folder / "../../models/demo",  // build/<preset>/quire
+      folder / "../share/quire/models/demo",
+      fs::path("models/demo"),
+  };
+  std::string tried;
+  for (const fs::path& place : places) {
+    const fs::path normal = place.lexically_normal();
+    if (fs::exists(normal / "config.json", ignored)) return fs::proximate(normal, ignored);
+    tried += "\n  " + normal.string();
+  }
+  return Fail(ErrorCode::kNotFound, "no model was named, and the demo model is in none of these places:{}", tried);
+}
+
+Result<> CompleteOptions(engine::EngineOptions* options) {
+  if (options->model.empty()) {
+    QUIRE_TRY(options->model, FindDemoModel());
+  }
+  std::error_code error;
+  if (!fs::exists(options->model, error)) {
+    return FailParam("model", "{} does not exist; a model is a Hugging Face folder or a .gguf file",
+                     options->model.string());
+  }
+  if (options->isa.empty()) options->isa = EnvironmentVariable("QUIRE_ISA").value_or("");
+  if (auto kernels = kernels::SelectKernels(options->isa); !kernels) {
+    return FailParam("isa", "{}", kernels.error().message);
+  }
+  return options->Validate();
+}
+
+}  // namespace quire::cli

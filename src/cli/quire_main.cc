@@ -1,0 +1,83 @@
+// The program `quire`. Each command is in a file of its own, see command.h.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/help_formatter.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kDescription =
+    "quire: language models on CPUs, for many users at once.\n\n"
+    "  quire serve                         the demo model behind an OpenAI-compatible API\n"
+    "  quire chat models/Qwen3-0.6B        talk to a model in the terminal\n"
+    "  quire run model.gguf -p \"Once\"      complete a text";
+
+constexpr const char* kFooter =
+    "A MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.\n"
+    "Exit status: 0 success, 1 failure, 2 wrong usage. `quire COMMAND --help` explains a command.";
+
+// The subcommand that the user was in, for the hint after a usage error.
+std::string ChosenCommand(const CLI::App& app) {
+  std::string name = "quire";
+  for (const CLI::App* level = &app; !level->get_subcommands().empty();) {
+    level = level->get_subcommands().front();
+    name += " " + level->get_name();
+  }
+  return name;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(kDescription, "quire");
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.footer(kFooter);
+  app.set_version_flag("--version", "quire " QUIRE_VERSION, "print the version");
+  app.set_help_flag("-h,--help", "print this help");
+  app.require_subcommand(1);
+
+  CommandSlot slot;
+  AddServeCommand(&app, &slot);
+  AddChatCommand(&app, &slot);
+  AddRunCommand(&app, &slot);
+  AddBenchCommand(&app, &slot);
+  AddInspectCommand(&app, &slot);
+  AddEngineCommand(&app, &slot);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    const std::string command = ChosenCommand(app);
+    if (argc < 2) {
+      fmt::print("{}", app.help());
+      return kExitUsage;
+    }
+    fmt::print(stderr, "{}: {}\n`{} --help` lists what it takes.\n", command, error.what(), command);
+    return kExitUsage;
+  }
+  return slot.run();
+}
+
+}  // namespace
+
+int ReportError(std::string_view command, const Error& error) {
+  const std::string flag = error.param.empty() ? "" : FlagOfField(error.param) + ": ";
+  fmt::print(stderr, "quire {}: {}{}\n", command, flag, error.message);
+  return error.param.empty() ? kExitFailure : kExitUsage;
+}
+
+}  // namespace quire::cli
+
+int main(int argc, char** argv) {
+  try {
+    return quire::cli::Main(argc, argv);
+  } catch (const std::exception& error) {  // of a library, where it was not expected
+    fmt::print(stderr, "quire: {}\n", error.what());
+    return quire::cli::kExitFailure;
+  }
+}

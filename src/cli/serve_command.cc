@@ -1,0 +1,176 @@
+// `quire serve`: the front end, with an engine process that it supervises.
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <mutex>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/config_fields.h"
+#include "cli/in_process.h"
+#include "cli/model_location.h"
+#include "cli/progress_bar.h"
+#include "cli/units.h"
+#include "engine/loader.h"
+#include "server/server.h"
+#include "wire/supervised_engine.h"
+
+namespace quire::cli {
+namespace {
+
+struct ServeFlags {
+  engine::EngineOptions engine;
+  server::ServerConfig server;
+  std::vector<std::string> served_model_names;
+  std::string log_level = "info";
+};
+
+// Tells the user how far things are: the model loads in another process while this one listens already, so that
+// `ready` is printed by whichever of the two comes last. Its methods are called from several threads.
+class Narrator {
+ public:
+  Narrator(std::string model_name, std::string model_path, bool needs_key, const Clock* clock)
+      : model_name_(std::move(model_name)),
+        needs_key_(needs_key),
+        bar_("loading " + model_path, Terminal::Of(stderr), clock) {}
+
+  void OnListening(const std::string& url) {
+    const std::lock_guard lock(mutex_);
+    url_ = url;
+    fmt::print("listening on {}\n", url);
+    std::fflush(stdout);
+    if (info_) PrintReady();
+  }
+  void OnProgress(const wire::LoadProgress& progress) {
+    const std::lock_guard lock(mutex_);
+    bar_.Update(progress.done_bytes, progress.total_bytes);
+  }
+  void OnReady(const EngineInfo& info) {
+    const std::lock_guard lock(mutex_);
+    bar_.Finish();
+    if (info_) {
+      spdlog::info("the engine is ready again after {}", FormatSeconds(info.load_seconds));
+      return;
+    }
+    info_ = info;
+    if (!url_.empty()) PrintReady();
+  }
+  void OnDeath(const std::string& what, std::optional<std::chrono::milliseconds> restart_in) {
+    const std::lock_guard lock(mutex_);
+    bar_.Finish();
+    if (!restart_in) return;  // the command ends, and says why
+    spdlog::error("the engine process {}; its requests have failed; starting it again in {}", what,
+                  ExactDuration(*restart_in));
+  }
+
+ private:
+  void PrintReady() {
+    fmt::print("\n  model     {}: {}, loaded in {}\n", model_name_, DescribeModel(*info_),
+               FormatSeconds(info_->load_seconds));
+    fmt::print("  compute   {}\n", DescribeCompute(*info_));
+    fmt::print("  sequences {}\n", DescribeContext(*info_));
+    fmt::print("  address   {}\n\nTry:\n\n", url_);
+    fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json' \\\n", url_);
+    if (needs_key_) fmt::print("    -H \"Authorization: Bearer $QUIRE_API_KEY\" \\\n");
+    fmt::print(
+        "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n"
+        "Ctrl-C ends the server when the running requests have finished; a second one at once.\n",
+        model_name_);
+    std::fflush(stdout);
+  }
+
+  const std::string model_name_;
+  const bool needs_key_;
+  std::mutex mutex_;  // guards everything below
+  ProgressBar bar_;
+  std::string url_;
+  std::optional<EngineInfo> info_;
+};
+
+wire::SupervisorConfig EngineProcess(const ServeFlags& flags) {
+  wire::SupervisorConfig config;
+  config.program = "/proc/self/exe";
+  config.arguments = {"quire",       "engine",
+                      "--fd",        std::to_string(wire::ChildProcess::kSocketFd),
+                      "--config",    ConfigToJson(flags.engine),
+                      "--log-level", flags.log_level};
+  return config;
+}
+
+server::ServedModel MakeServedModel(const ServeFlags& flags, engine::TextSide text) {
+  server::ServedModel model;
+  model.names = flags.served_model_names;
+  if (model.names.empty()) model.names = {text.name};
+  // Shared by this function's caller and the server's worker threads.
+  model.tokenizer = std::shared_ptr<const text::Tokenizer>(std::move(text.tokenizer));
+  model.chat_template = std::make_shared<const text::ChatTemplate>(std::move(text.chat_template));
+  model.defaults = {.temperature = text.generation_config.temperature,
+                    .top_p = text.generation_config.top_p,
+                    .min_p = text.generation_config.min_p,
+                    .repetition_penalty = text.generation_config.repetition_penalty,
+                    .top_k = text.generation_config.top_k};
+  return model;
+}
+
+Result<> Serve(ServeFlags flags) {
+  QUIRE_TRY_VOID(InitLog(flags.log_level, "server"));
+  if (flags.server.api_keys.empty()) {
+    if (auto key = EnvironmentVariable("QUIRE_API_KEY")) flags.server.api_keys.push_back(*std::move(key));
+  }
+  QUIRE_TRY_VOID(CompleteOptions(&flags.engine));
+  QUIRE_TRY_VOID(flags.server.Validate());
+  spdlog::debug("engine: {}", ConfigToLog(flags.engine));
+  spdlog::debug("server: {}", ConfigToLog(flags.server));
+  QUIRE_TRY(engine::TextSide text, engine::LoadTextSide(flags.engine.model));
+  if (!text.has_own_template) spdlog::warn("the model has no chat template; ChatML stands in");
+  server::ServedModel model = MakeServedModel(flags, std::move(text));
+
+  const SteadyClock clock;
+  Narrator narrator(model.names.front(), flags.engine.model.string(), !flags.server.api_keys.empty(), &clock);
+  wire::SupervisedEngine::Observer observer;
+  observer.on_start = [](pid_t pid) { spdlog::info("engine process {} started", pid); };
+  observer.on_progress = [&](const wire::LoadProgress& progress) { narrator.OnProgress(progress); };
+  observer.on_ready = [&](const EngineInfo& info) { narrator.OnReady(info); };
+  observer.on_death = [&](const std::string& what, std::optional<std::chrono::milliseconds> restart_in) {
+    narrator.OnDeath(what, restart_in);
+  };
+  wire::SupervisedEngine engine(EngineProcess(flags), std::move(observer));
+  model.engine = &engine;
+  const Result<> served =
+      server::Run(flags.server, std::move(model), [&](const std::string& url) { narrator.OnListening(url); });
+  // PROC-02: an engine that is gone for good makes the whole program fail, and says why.
+  if (auto failure = engine.failure()) return std::unexpected(*std::move(failure));
+  return served;
+}
+
+}  // namespace
+
+void AddServeCommand(CLI::App* app, CommandSlot* slot) {
+  CLI::App* command = app->add_subcommand(
+      "serve",
+      "serve a model over an OpenAI-compatible HTTP API\n\n"
+      "  quire serve                                         the demo model on http://127.0.0.1:8000\n"
+      "  quire serve Qwen3-0.6B --port 9000                  a Hugging Face folder\n"
+      "  quire serve llama-3.2-1b-q4_k_m.gguf --kv-memory 2GiB --max-model-len 8192\n"
+      "  QUIRE_API_KEY=secret quire serve --host 0.0.0.0     for others too, with a key\n\n"
+      "The engine runs in a process of its own; when it dies, its requests fail, /health turns 503, and it is\n"
+      "started again. SIGTERM or Ctrl-C ends the server after the running requests.");
+  auto flags = std::make_shared<ServeFlags>();  // shared by the parser's callback and the flags that fill it
+  AddFlags(flags->engine, command, "Engine");
+  command
+      ->add_option("--served-model-name", flags->served_model_names,
+                   "names that clients may use, the first in responses; default: the model's file name")
+      ->delimiter(',')
+      ->group("Server");
+  AddFlags(flags->server, command, "Server");
+  command->add_option("--log-level", flags->log_level, "trace, debug, info, warn, error or off")
+      ->capture_default_str()
+      ->group("Server");
+  SetRun(command, slot, "serve", [flags] {
+    const Result<> served = Serve(*flags);
+    return served ? kExitSuccess : ReportError("serve", served.error());
+  });
+}
+
+}  // namespace quire::cli
