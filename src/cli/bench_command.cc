@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "bench/model_bench.h"
+#include "bench/model_speed.h"
 #include "bench/workload.h"
 #include "cli/command.h"
 #include "cli/config_fields.h"

@@ -1,4 +1,4 @@
-#include "bench/model_bench.h"
+#include "bench/model_speed.h"
 
 #include <fmt/format.h>
 
@@ -63,11 +63,16 @@ std::string ModelBenchResult::ToJson() const {
   std::string line;
   JsonWriter(&line)
       .BeginObject()
-      .Key("kind").String(measured.kind == ModelBenchCase::Kind::kPrefill ? "prefill" : "decode")
-      .Key("num_tokens").Int(measured.num_tokens)
-      .Key("num_sequences").Int(measured.num_sequences)
-      .Key("seconds").Double(seconds)
-      .Key("tokens_per_second").Double(tokens_per_second)
+      .Key("kind")
+      .String(measured.kind == ModelBenchCase::Kind::kPrefill ? "prefill" : "decode")
+      .Key("num_tokens")
+      .Int(measured.num_tokens)
+      .Key("num_sequences")
+      .Int(measured.num_sequences)
+      .Key("seconds")
+      .Double(seconds)
+      .Key("tokens_per_second")
+      .Double(tokens_per_second)
       .EndObject();
   return line;
 }
