@@ -83,7 +83,6 @@ void AddModelBench(CLI::App* bench, CommandSlot* slot) {
 
 void AddBenchCommand(CLI::App* app, CommandSlot* slot) {
   CLI::App* bench = app->add_subcommand("bench", "measure a model on this machine");
-  bench->require_subcommand(1);
   AddWorkloadBench(bench, slot, "latency",
                    "one request after another: time to first token, time per output token\n\n"
                    "  quire bench latency Qwen3-0.6B --input-len 512 --output-len 64 --json",

@@ -1,6 +1,7 @@
 #include "cli/help_formatter.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 namespace quire::cli {
@@ -10,9 +11,15 @@ constexpr std::size_t kIndent = 2;
 constexpr std::size_t kHelpColumn = 34;
 constexpr std::size_t kWidth = 100;
 
+std::string PositionalName(const CLI::Option& option) {
+  std::string name = option.get_name(true, false);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
+
 // "--host TEXT", "--[no-]enable-prefix-caching", "-p, --prompt TEXT"
 std::string Spelling(const CLI::Option& option, bool is_positional) {
-  if (is_positional) return option.get_name(true, false);
+  if (is_positional) return PositionalName(option);
   std::string text;
   for (const std::string& name : option.get_snames()) text += (text.empty() ? "-" : ", -") + name;
   for (const std::string& name : option.get_lnames()) {
@@ -51,6 +58,27 @@ std::string Wrap(std::string_view text, std::size_t width, std::size_t indent) {
   return out;
 }
 
+std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const {
+  std::string help = make_usage(app, "") + "\n" + app->get_description() + "\n";
+  for (const std::string& group : app->get_groups()) {
+    std::string lines;
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->get_group() != group) continue;
+      // What can be given by place and by flag is explained as the flag.
+      const bool by_flag = !option->get_lnames().empty() || !option->get_snames().empty();
+      lines += make_option(option, !by_flag);
+    }
+    if (!lines.empty()) help += "\n" + (group == "Options" ? "Flags" : group) + ":\n" + lines;
+  }
+  std::string commands;
+  for (const CLI::App* command : app->get_subcommands([](const CLI::App*) { return true; })) {
+    commands += make_subcommand(command);
+  }
+  if (!commands.empty()) help += "\nCommands:\n" + commands;
+  if (!app->get_footer().empty()) help += "\n" + app->get_footer() + "\n";
+  return help;
+}
+
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   std::string line = std::string(kIndent, ' ') + Spelling(*option, is_positional);
   std::string help = option->get_description();
@@ -81,7 +109,7 @@ std::string HelpFormatter::make_usage(const CLI::App* app, std::string) const {
   if (!app->get_subcommands([](const CLI::App*) { return true; }).empty()) usage += " COMMAND";
   for (const CLI::Option* option : app->get_options()) {
     if (!option->get_positional()) continue;
-    const std::string positional = option->get_name(true, false);
+    const std::string positional = PositionalName(*option);
     usage += option->get_required() ? " " + positional : " [" + positional + "]";
   }
   return usage + " [flags]\n";

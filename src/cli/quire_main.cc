@@ -22,14 +22,15 @@ constexpr const char* kFooter =
     "A MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.\n"
     "Exit status: 0 success, 1 failure, 2 wrong usage. `quire COMMAND --help` explains a command.";
 
-// The subcommand that the user was in, for the hint after a usage error.
-std::string ChosenCommand(const CLI::App& app) {
-  std::string name = "quire";
-  for (const CLI::App* level = &app; !level->get_subcommands().empty();) {
-    level = level->get_subcommands().front();
-    name += " " + level->get_name();
-  }
-  return name;
+// The innermost command that the user named.
+const CLI::App* ChosenCommand(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return app;
+}
+
+std::string FullName(const CLI::App* command) {
+  const CLI::App* parent = command->get_parent();
+  return (parent == nullptr ? "" : FullName(parent) + " ") + command->get_name();
 }
 
 int Main(int argc, char** argv) {
@@ -38,7 +39,6 @@ int Main(int argc, char** argv) {
   app.footer(kFooter);
   app.set_version_flag("--version", "quire " QUIRE_VERSION, "print the version");
   app.set_help_flag("-h,--help", "print this help");
-  app.require_subcommand(1);
 
   CommandSlot slot;
   AddServeCommand(&app, &slot);
@@ -52,12 +52,12 @@ int Main(int argc, char** argv) {
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    const std::string command = ChosenCommand(app);
-    if (argc < 2) {
-      fmt::print("{}", app.help());
-      return kExitUsage;
-    }
+    const std::string command = FullName(ChosenCommand(&app));
     fmt::print(stderr, "{}: {}\n`{} --help` lists what it takes.\n", command, error.what(), command);
+    return kExitUsage;
+  }
+  if (!slot.run) {
+    fmt::print(stderr, "{}", ChosenCommand(&app)->help());
     return kExitUsage;
   }
   return slot.run();

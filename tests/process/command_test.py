@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""The other commands of the program, as a user types them, on the demo model.
+
+usage: command_test.py PROGRAM [unittest arguments]
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+PROGRAM = None  # set by main
+DEMO = pathlib.Path(__file__).resolve().parent.parent.parent / "models" / "demo"
+SMALL = ["--kv-memory", "64MiB", "--threads", "1"]
+
+
+def quire(*arguments, **options):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, timeout=120, **options)
+
+
+class CommandTest(unittest.TestCase):
+    def expect_success(self, run):
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
+
+    def test_help_of_every_command(self):
+        top = self.expect_success(quire("--help"))
+        for command in ("serve", "chat", "run", "bench", "inspect", "quantize", "verify", "engine"):
+            self.assertIn(f"\n  {command} ", top)
+            text = self.expect_success(quire(command, "--help"))
+            self.assertTrue(text.startswith(f"Usage: quire {command}"), text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 120)
+        self.assertRegex(self.expect_success(quire("--version")), r"^quire \d+\.\d+\.\d+\n$")
+
+    def test_wrong_usage_has_status_2_and_names_what_is_wrong(self):
+        for arguments, words in ((["frobnicate"], "frobnicate"), (["serve", "--no-such-flag"], "--no-such-flag"),
+                                 (["run"], "--prompt"), (["run", "-p", "x", "--max-num-seqs", "many"], "--max-num-seqs"),
+                                 (["run", "-p", "x", "--kv-memory", "lots"], "lots"),
+                                 (["run", "-p", "x", "--isa", "mmx"], "mmx"),
+                                 (["run", "/does/not/exist", "-p", "x"], "/does/not/exist"),
+                                 (["run", "-p", "x", "--temperature", "-1"], "--temperature"),
+                                 (["run", "-p", "x", "--max-model-len", "1"], "--max-model-len")):
+            run = quire(*arguments)
+            self.assertEqual(run.returncode, 2, f"{arguments}: {run.stderr}")
+            self.assertIn(words, run.stderr)
+            self.assertEqual(run.stdout, "")
+
+    def test_the_environment_forces_a_tier_or_fails_loudly(self):
+        run = quire("run", "-p", "x", env={**os.environ, "QUIRE_ISA": "mmx"})
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("mmx", run.stderr)
+        run = quire("bench", "latency", "--input-len", "4", "--output-len", "2", "--num-prompts", "1", *SMALL,
+                    env={**os.environ, "QUIRE_ISA": "reference"})
+        self.assertIn("reference", self.expect_success(run))
+
+    def test_run_continues_the_golden_prompts(self):
+        for case in json.loads((DEMO / "golden.json").read_text()):
+            expected = case["greedy_text"].split("<|im_end|>")[0] + "\n"
+            arguments = ["--temperature", "0", "--max-tokens", "48", *SMALL]
+            self.assertEqual(self.expect_success(quire("run", "-p", case["prompt"], *arguments)), expected)
+            self.assertEqual(self.expect_success(quire("run", "-p", "-", *arguments, input=case["prompt"])), expected)
+
+    def test_run_with_a_seed_is_repeatable(self):
+        arguments = ["run", "-p", "Hello", "--chat", "--seed", "7", "--temperature", "1.5", "--max-tokens", "12", *SMALL]
+        self.assertEqual(self.expect_success(quire(*arguments)), self.expect_success(quire(*arguments)))
+
+    def test_run_stops_at_a_text(self):
+        arguments = ["run", "-p", "Hello", "--chat", "--temperature", "0", "--max-tokens", "30", *SMALL]
+        whole = self.expect_success(quire(*arguments)).rstrip("\n")
+        stop = whole[len(whole) // 2:][:2]
+        self.assertEqual(self.expect_success(quire(*arguments, "--stop", stop)).rstrip("\n"), whole.split(stop)[0])
+
+    def test_chat_holds_a_conversation(self):
+        run = quire("chat", "--temperature", "0", "--max-tokens", "20", *SMALL,
+                    input="Hello!\n/nonsense\nAnd again?\n/reset\nHello!\n/exit\nnever read\n")
+        lines = self.expect_success(run)
+        self.assertIn("there is no command /nonsense", lines)
+        self.assertIn("a new conversation", lines)
+
+    def test_bench_reports_what_it_ran(self):
+        out = self.expect_success(quire("bench", "throughput", "--input-len", "16", "--output-len", "4", "--num-prompts",
+                                        "6", "--max-concurrency", "3", "--json", *SMALL))
+        report = json.loads(out)
+        self.assertEqual(report["input_tokens"], 96)
+        self.assertEqual(report["output_tokens"], 24)
+        self.assertGreater(report["output_tokens_per_second"], 0)
+        out = self.expect_success(quire("bench", "throughput", "--input-len", "64", "--prefix-len", "48", "--output-len",
+                                        "2", "--num-prompts", "4", "--max-concurrency", "1", "--json", *SMALL))
+        self.assertGreaterEqual(json.loads(out)["cached_tokens"], 4 * 48)
+        out = self.expect_success(quire("bench", "model", "--stdin", *SMALL, input="prefill 32\ndecode 8 2\n"))
+        self.assertEqual(len([json.loads(line) for line in out.splitlines()]), 2)
+
+    def test_inspect_counts_the_tensors(self):
+        report = json.loads(self.expect_success(quire("inspect", str(DEMO), "--json")))
+        self.assertEqual(report["config"]["architecture"], "Qwen3ForCausalLM")
+        self.assertEqual(sum(total["tensors"] for total in report["types"].values()), len(report["tensors"]))
+        self.assertIn("embed_tokens", self.expect_success(quire("inspect", str(DEMO), "--tensors")))
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""The kill matrix of `quire serve` (security.md 24), and its everyday life, with the real program and the demo model.
+
+usage: serve_test.py PROGRAM [unittest arguments]
+"""
+import concurrent.futures
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from serving import Server, process_is_alive, wait_for
+
+PROGRAM = None  # set by main
+
+
+class ServeTest(unittest.TestCase):
+    def test_says_what_it_serves_and_answers(self):
+        with Server(PROGRAM) as server:
+            wait_for("the curl line", lambda: "/v1/chat/completions" in server.stdout())
+            self.assertIn("Qwen3ForCausalLM", server.stdout())
+            self.assertIn(f"http://127.0.0.1:{server.port}", server.stdout())
+            status, answer = server.chat("Hello!", max_tokens=20, temperature=0)
+            self.assertEqual(status, 200, answer)
+            self.assertTrue(answer["choices"][0]["message"]["content"])
+            self.assertGreater(answer["usage"]["completion_tokens"], 0)
+
+    def test_two_clients_at_the_same_time_get_what_each_gets_alone(self):
+        with Server(PROGRAM) as server:
+            questions = ["What is a quire?", "Tell me about the sea.", "Count to five.", "Who are you?"]
+            ask = lambda question: server.chat(question, max_tokens=40, temperature=0)[1]["choices"][0]["message"]
+            alone = [ask(question) for question in questions]
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                together = list(pool.map(ask, questions))
+            self.assertEqual(alone, together)
+
+    def test_a_client_that_goes_away_is_aborted(self):
+        with Server(PROGRAM) as server:
+            connection, response = server.stream()
+            wait_for("the request to run", lambda: server.metric("vllm:num_requests_running") == 1)
+            response.close()
+            connection.close()
+            wait_for("the abort", lambda: server.metric("vllm:num_requests_running") == 0, seconds=5)
+
+    # HLTH-02
+    def test_a_killed_engine_fails_its_requests_and_comes_back(self):
+        with Server(PROGRAM) as server:
+            connection, response = server.stream()
+            with contextlib.closing(connection):
+                killed = server.engine_pid()
+                kill_time = time.monotonic()
+                subprocess.run(["kill", "-KILL", str(killed)], check=True)
+                rest = response.read().decode()  # ends with an error, and at once
+                self.assertLess(time.monotonic() - kill_time, 2)
+            self.assertIn('"error"', rest)
+            wait_for("the death to be noticed", lambda: "was killed by signal 9" in server.stderr(), seconds=2)
+            server.wait_until_ready()
+            self.assertNotEqual(server.engine_pid(), killed)
+            status, answer = server.chat("Hello!", max_tokens=5)
+            self.assertEqual(status, 200, answer)
+
+    # HLTH-02: between the death and the new engine's readiness nothing hangs and nothing claims to be well.
+    def test_while_there_is_no_engine_health_is_503(self):
+        with Server(PROGRAM) as server:
+            # Each death doubles the pause before the restart: the third one is long enough to look.
+            for _ in range(3):
+                killed = server.engine_pid()
+                subprocess.run(["kill", "-KILL", str(killed)], check=True)
+                wait_for("503", lambda: server.health() == 503, seconds=5)
+                status, body = server.chat("Hello!")
+                if server.engine_pid() == killed:
+                    self.assertEqual(status, 503, body)
+                    self.assertIn("error", body)
+                wait_for("a new engine", lambda: server.engine_pid() != killed)
+                server.wait_until_ready()
+
+    # PROC-01
+    def test_a_killed_front_end_leaves_no_orphan(self):
+        with Server(PROGRAM) as server:
+            engine = server.engine_pid()
+            self.assertTrue(process_is_alive(engine))
+            server.signal(signal.SIGKILL)
+            wait_for("the engine's end", lambda: not process_is_alive(engine), seconds=5)
+
+    # PROC-02
+    def test_an_engine_that_dies_again_and_again_ends_the_program(self):
+        with Server(PROGRAM) as server:
+            killed = None
+            deadline = time.monotonic() + 60
+            while server.process.poll() is None and time.monotonic() < deadline:
+                engine = server.engine_pid()
+                if engine != killed and process_is_alive(engine):
+                    subprocess.run(["kill", "-KILL", str(engine)], stderr=subprocess.DEVNULL)
+                    killed = engine
+                time.sleep(0.01)
+            self.assertEqual(server.wait(5), 1)
+            self.assertIn("the engine process was killed by signal 9 (Killed)", server.stderr())
+
+    def test_sigterm_finishes_what_runs_and_refuses_what_comes(self):
+        with Server(PROGRAM) as server:
+            engine = server.engine_pid()
+            connection, response = server.stream(max_tokens=400)
+            with contextlib.closing(connection):
+                server.signal(signal.SIGTERM)
+                lines = response.read().decode().strip().split("\n")
+            self.assertEqual(lines[-1], "data: [DONE]")
+            last = json.loads([line for line in lines if line.startswith("data: {")][-1][len("data: "):])
+            self.assertEqual(last["choices"][0]["finish_reason"], "length")
+            self.assertEqual(server.wait(), 0)
+            self.assertFalse(process_is_alive(engine))
+
+    # The engine drains by itself too: what runs is finished, then a new one is started.
+    def test_sigterm_of_the_engine_loses_nothing(self):
+        with Server(PROGRAM) as server:
+            engine = server.engine_pid()
+            connection, response = server.stream(max_tokens=200)
+            with contextlib.closing(connection):
+                subprocess.run(["kill", "-TERM", str(engine)], check=True)
+                self.assertIn("data: [DONE]", response.read().decode())
+            wait_for("a new engine", lambda: server.engine_pid() != engine)
+            server.wait_until_ready()
+
+    def test_a_model_that_cannot_be_loaded_ends_the_program(self):
+        run = subprocess.run([PROGRAM, "serve", "/does/not/exist", "--port", "0"], capture_output=True, text=True,
+                             timeout=60)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("/does/not/exist", run.stderr)
+
+    def test_a_port_in_use_is_reported(self):
+        with Server(PROGRAM) as server:
+            run = subprocess.run([PROGRAM, "serve", "--port", str(server.port)], capture_output=True, text=True,
+                                 timeout=60)
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn(str(server.port), run.stderr)
+
+    def test_memory_that_is_not_there_is_reported_by_the_front_end(self):
+        run = subprocess.run([PROGRAM, "serve", "--port", "0", "--kv-memory", "900TiB"], capture_output=True,
+                             text=True, timeout=60)
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn("--kv-memory", run.stderr)
+
+    def test_an_api_key_from_the_environment_is_asked_for(self):
+        with Server(PROGRAM, environment={"QUIRE_API_KEY": "sesame"}) as server:
+            self.assertEqual(server.chat("Hello!")[0], 401)
+            status, _ = server.request("GET", "/v1/models", headers={"Authorization": "Bearer sesame"})
+            self.assertEqual(status, 200)
+            self.assertNotIn("sesame", server.stdout() + server.stderr())
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main(verbosity=2)
