@@ -30,8 +30,8 @@ class ByteReader {
 
   Result<std::span<const std::byte>> Take(std::uint64_t count, std::string_view what) {
     if (count > left()) {
-      return Fail(ErrorCode::kCorrupt, "{}: {} needs {} bytes at byte {}; the file has {} left (truncated?)",
-                  name_, what, count, position_, left());
+      return Fail(ErrorCode::kCorrupt, "{}: {} needs {} bytes at byte {}; the file has {} left (truncated?)", name_,
+                  what, count, position_, left());
     }
     const auto taken = bytes_.subspan(position_, static_cast<std::size_t>(count));
     position_ += taken.size();

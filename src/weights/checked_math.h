@@ -28,8 +28,7 @@ std::optional<std::int64_t> CheckedElements(std::span<const T> shape) {
   std::int64_t elements = 1;
   for (const T dimension : shape) {
     if (std::in_range<std::int64_t>(dimension) == false || dimension < T{0}) return std::nullopt;
-    if (__builtin_mul_overflow(elements, static_cast<std::int64_t>(dimension), &elements))
-      return std::nullopt;
+    if (__builtin_mul_overflow(elements, static_cast<std::int64_t>(dimension), &elements)) return std::nullopt;
   }
   return elements;
 }

@@ -23,7 +23,6 @@ inline constexpr double kRopeFactorMax = 1e6;
 // What holds between the fields of a complete config: every range, heads that group evenly, an even head_dim,
 // one flag a layer, token ids inside the vocabulary. `name` stands in errors.
 Result<> CheckModelConfig(const ModelConfig& config, std::string_view name);
-Result<> CheckTokenIds(std::span<const TokenId> ids, int vocab_size, std::string_view what,
-                       std::string_view name);
+Result<> CheckTokenIds(std::span<const TokenId> ids, int vocab_size, std::string_view what, std::string_view name);
 
 }  // namespace quire::weights

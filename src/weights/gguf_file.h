@@ -66,8 +66,7 @@ class GgufFile {
 
   // Typed reading: absent is nothing, another type or a value out of range is an error that names the key
   // (GGUF-03). Integers may have any integer type, reals any float type.
-  Result<std::optional<std::int64_t>> OptionalInt(std::string_view key, std::int64_t low,
-                                                  std::int64_t high) const;
+  Result<std::optional<std::int64_t>> OptionalInt(std::string_view key, std::int64_t low, std::int64_t high) const;
   Result<std::int64_t> Int(std::string_view key, std::int64_t low, std::int64_t high) const;
   Result<std::optional<double>> OptionalReal(std::string_view key, double low, double high) const;
   Result<std::optional<bool>> OptionalBool(std::string_view key) const;
@@ -78,8 +77,8 @@ class GgufFile {
   Result<std::vector<std::int32_t>> Int32s(std::string_view key) const;
   Result<std::vector<bool>> Bools(std::string_view key) const;
   // An integer, or an array of `count` equal ones: what a file says once for all layers or for each of them.
-  Result<std::optional<std::int64_t>> OptionalIntForEach(std::string_view key, std::int64_t count,
-                                                         std::int64_t low, std::int64_t high) const;
+  Result<std::optional<std::int64_t>> OptionalIntForEach(std::string_view key, std::int64_t count, std::int64_t low,
+                                                         std::int64_t high) const;
 
  private:
   Result<const GgufValue*> FindArray(std::string_view key, GgufType type) const;

@@ -24,8 +24,7 @@ class JsonFields {
   // Null when the field is absent or null.
   const json::value* Find(std::string_view key) const;
 
-  Result<std::optional<std::int64_t>> OptionalInt(std::string_view key, std::int64_t low,
-                                                  std::int64_t high) const;
+  Result<std::optional<std::int64_t>> OptionalInt(std::string_view key, std::int64_t low, std::int64_t high) const;
   Result<std::int64_t> Int(std::string_view key, std::int64_t low, std::int64_t high) const;
   Result<int> IntOr(std::string_view key, int low, int high, int otherwise) const;
   // Integers are accepted as reals; NaN and infinities do not occur in JSON.

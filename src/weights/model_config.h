@@ -26,7 +26,7 @@ struct RopeConfig {
   std::int64_t original_max_position_embeddings = 0;               // llama3, yarn, dynamic
   double beta_fast = 32.0, beta_slow = 1.0;                        // yarn
   std::optional<double> attention_factor, mscale, mscale_all_dim;  // yarn
-  bool yarn_truncate = true;  // round the ends of the ramp to whole dimensions
+  bool yarn_truncate = true;                                       // round the ends of the ramp to whole dimensions
   // GGUF files carry the llama3 scaling as a tensor of divisors instead, [rotary_dim/2].
   std::vector<float> frequency_divisors;
 };

@@ -39,8 +39,7 @@ class TemporaryFolder {
 // The header's length as it stands in the file, the header, the data.
 inline std::string SafetensorsFile(std::string_view header, std::size_t data_bytes, char fill = 0) {
   std::string file(8, '\0');
-  for (int i = 0; i < 8; ++i)
-    file[static_cast<std::size_t>(i)] = static_cast<char>(header.size() >> (8 * i) & 255);
+  for (int i = 0; i < 8; ++i) file[static_cast<std::size_t>(i)] = static_cast<char>(header.size() >> (8 * i) & 255);
   file += header;
   file.append(data_bytes, fill);
   return file;
@@ -64,9 +63,7 @@ class GgufBytes {
   static std::string Raw(T value) {
     return {reinterpret_cast<const char*>(&value), sizeof value};
   }
-  static std::string Text(std::string_view text) {
-    return Raw(std::uint64_t{text.size()}) + std::string(text);
-  }
+  static std::string Text(std::string_view text) { return Raw(std::uint64_t{text.size()}) + std::string(text); }
 
   GgufBytes& Pair(std::string_view key, std::uint32_t type, std::string_view value) {
     pairs_ += Text(key) + Raw(type) + std::string(value);

@@ -1,0 +1,205 @@
+#include "weights/quantize.h"
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/mapped_file.h"
+#include "weights/gguf_file.h"
+#include "weights/gguf_model.h"
+#include "weights/row_pipeline.h"
+#include "weights/vocabulary_export.h"
+
+namespace quire::weights {
+namespace {
+
+struct PlannedTensor {
+  const TensorSource* source = nullptr;
+  std::string name;  // in the output
+  const TypeTraits* type = nullptr;
+  int interleaved_heads = 0;  // > 0: rows of this many heads change places, see GgufInterleavesRotaryRows
+};
+
+// The layers whose attn_v and ffn_down get more bits: the first and the last eighth, and every third between.
+bool UsesMoreBits(int layer, int layers) {
+  return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
+}
+
+// "blk.12.…" → 12; −1 for a tensor outside the layers.
+int LayerOf(std::string_view name) {
+  int layer = -1;
+  if (name.starts_with("blk.")) std::from_chars(name.data() + 4, name.data() + name.size(), layer);
+  return layer;
+}
+
+std::string_view WantedType(const GgufFileType& mix, const ModelConfig& config, std::string_view name) {
+  const bool is_output = name == "output.weight" || (config.tie_word_embeddings && name == "token_embd.weight");
+  if (is_output && (mix.matrix == "Q4_0" || mix.matrix == "Q4_K")) return "Q6_K";
+  const bool sensitive = name.ends_with("attn_v.weight") || name.ends_with("ffn_down.weight");
+  if (mix.matrix == "Q4_K" && sensitive && UsesMoreBits(LayerOf(name), config.num_layers)) return "Q6_K";
+  return mix.matrix;
+}
+
+std::string_view FallbackType(std::string_view type) {
+  return type == "Q6_K" ? "Q8_0" : type == "Q4_K" ? "Q4_0" : "F16";
+}
+
+Result<std::vector<PlannedTensor>> PlanTensors(const ModelSource& source, const GgufFileType& mix,
+                                               std::vector<std::string>* notes) {
+  const ModelConfig& config = source.config();
+  const bool interleave = !source.is_gguf() && GgufInterleavesRotaryRows(config.architecture);
+  if (interleave && config.rotary_dim != config.head_dim) {
+    return Fail(ErrorCode::kUnsupported, "a Llama that rotates {} of {} dimensions cannot be written to GGUF",
+                config.rotary_dim, config.head_dim);
+  }
+  std::vector<PlannedTensor> plan;
+  for (const TensorSource& tensor : source.tensors()) {
+    PlannedTensor planned{.source = &tensor};
+    planned.name = source.is_gguf() ? tensor.name : GgufTensorName(tensor.name);
+    // Tables that follow from the configuration, and the second copy of a tied matrix, are not part of the model.
+    if (!source.is_gguf() && tensor.name.ends_with("rotary_emb.inv_freq")) continue;
+    if (config.tie_word_embeddings && planned.name == "output.weight") continue;
+    if (planned.name.empty()) {
+      return Fail(ErrorCode::kUnsupported, "the tensor {} has no name in GGUF", tensor.name);
+    }
+    std::string note;
+    planned.type = &TypeInMix(mix, config, planned.name, tensor.shape.size(), tensor.columns(), &note);
+    if (!note.empty()) notes->push_back(std::move(note));
+    if (interleave) {
+      const bool is_query = planned.name.find(".attn_q.") != std::string::npos;
+      const bool is_key = planned.name.find(".attn_k.") != std::string::npos;
+      planned.interleaved_heads = is_query ? config.num_heads : is_key ? config.num_kv_heads : 0;
+    }
+    plan.push_back(std::move(planned));
+  }
+  return plan;
+}
+
+Result<> WriteTensor(const PlannedTensor& planned, int head_dim, ThreadPool* pool, GgufWriter* writer) {
+  const TensorSource& source = *planned.source;
+  const auto sink = [&](std::span<const std::byte> rows) { return writer->Append(rows); };
+  // A bias is a vector, but its elements are rows of the projection.
+  const bool is_vector = source.shape.size() == 1;
+  const std::int64_t heads_rows = is_vector ? source.columns() : source.rows();
+  if (planned.interleaved_heads > 0 && heads_rows != std::int64_t{planned.interleaved_heads} * head_dim) {
+    return Fail(ErrorCode::kCorrupt, "the tensor {} has {} rows; {} heads of {} are wanted", source.name, heads_rows,
+                planned.interleaved_heads, head_dim);
+  }
+  if (planned.type == source.type && planned.interleaved_heads == 0) return sink(source.data);
+  QUIRE_TRY(const std::size_t row_bytes, RowBytes(*source.type, source.columns(), source.name));
+  const auto fill = [&](std::int64_t row, float* out) {
+    const bool move_row = planned.interleaved_heads > 0 && !is_vector;
+    const std::int64_t from = move_row ? InterleavedRow(row, head_dim) : row;
+    source.type->dequantize_row(source.data.data() + static_cast<std::size_t>(from) * row_bytes, source.columns(), out);
+    if (planned.interleaved_heads > 0 && is_vector) {
+      InterleaveVector(head_dim, {out, static_cast<std::size_t>(source.columns())});
+    }
+  };
+  return EncodeRows(pool, planned.name, *planned.type, source.rows(), source.columns(), fill, sink);
+}
+
+// The metadata of a GGUF source goes over as it is, but for what describes the file itself.
+Result<> CopyMetadata(const std::filesystem::path& path, GgufWriter* writer) {
+  QUIRE_TRY(const MappedFile mapped, MappedFile::Open(path));
+  QUIRE_TRY(const GgufFile file, GgufFile::Parse(mapped.bytes(), path.string()));
+  std::vector<std::string_view> keys;
+  for (const auto& [key, value] : file.metadata()) keys.push_back(key);
+  std::ranges::sort(keys);  // a hash table has no order; files should not differ from run to run
+  for (const std::string_view key : keys) {
+    if (key != "general.alignment") writer->Put(key, *file.Find(key));
+  }
+  return {};
+}
+
+Result<> PutHuggingFaceMetadata(const ModelSource& source, const std::filesystem::path& path, GgufWriter* writer) {
+  QUIRE_TRY(const TextAssets assets, source.ReadTextAssets());
+  if (assets.tokenizer_json.empty()) {
+    return Fail(ErrorCode::kUnsupported, "{} has no tokenizer.json; a tokenizer.model alone cannot be written to GGUF",
+                path.string());
+  }
+  const std::string name = (path / "tokenizer.json").string();
+  QUIRE_TRY(const auto vocabulary, VocabularyFromTokenizerJson(assets, name, source.config()));
+  const std::filesystem::path folder = std::filesystem::absolute(path).lexically_normal();
+  const std::string model_name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  QUIRE_TRY_VOID(PutConfig(source.config(), source.generation_config(), model_name, writer));
+  PutVocabulary(vocabulary, assets.chat_template, writer);
+  return {};
+}
+
+// The file that a path means: itself, or the only .gguf of the folder.
+std::filesystem::path GgufFileOf(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return path;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    if (entry.path().extension() == ".gguf") return entry.path();
+  }
+  return path;
+}
+
+Result<> CheckNotTheSameFile(const std::filesystem::path& source, const std::filesystem::path& output) {
+  std::error_code error;
+  if (std::filesystem::is_directory(output, error)) {
+    return Fail(ErrorCode::kInvalidArgument, "{} is a folder; the name of a .gguf file is wanted", output.string());
+  }
+  if (std::filesystem::exists(output, error) && std::filesystem::equivalent(source, output, error)) {
+    return Fail(ErrorCode::kInvalidArgument, "{} would be read and replaced at once", output.string());
+  }
+  return {};
+}
+
+}  // namespace
+
+const TypeTraits& TypeInMix(const GgufFileType& mix, const ModelConfig& config, std::string_view gguf_name,
+                            std::size_t dimensions, std::int64_t columns, std::string* note) {
+  if (dimensions < 2) return *FindTypeByName("F32");
+  const TypeTraits* type = FindTypeByName(WantedType(mix, config, gguf_name));
+  const TypeTraits* wanted = type;
+  while (columns % type->block_elements != 0) type = FindTypeByName(FallbackType(type->name));
+  if (type != wanted) {
+    *note = fmt::format("{} is {} instead of {}, whose blocks of {} do not divide its rows of {}", gguf_name,
+                        type->name, wanted->name, wanted->block_elements, columns);
+  }
+  return *type;
+}
+
+Result<QuantizeSummary> QuantizeModel(const std::filesystem::path& source_path, const std::filesystem::path& output,
+                                      const QuantizeOptions& options, ThreadPool* pool) {
+  const GgufFileType* mix = FindGgufFileType(options.type);
+  if (!mix) {
+    return Fail(ErrorCode::kInvalidArgument, "unknown type \"{}\"; F32, F16, BF16, Q8_0, Q4_0 and Q4_K_M are known",
+                options.type);
+  }
+  QUIRE_TRY_VOID(CheckNotTheSameFile(GgufFileOf(source_path), output));
+  QUIRE_TRY(const auto source, ModelSource::Open(source_path));
+  QuantizeSummary summary{.source_bytes = source->total_bytes()};
+  QUIRE_TRY(const std::vector<PlannedTensor> plan, PlanTensors(*source, *mix, &summary.notes));
+
+  QUIRE_TRY(GgufWriter writer, GgufWriter::Create(output));
+  PutFileType(*mix, &writer);
+  QUIRE_TRY_VOID(source->is_gguf() ? CopyMetadata(GgufFileOf(source_path), &writer)
+                                   : PutHuggingFaceMetadata(*source, source_path, &writer));
+  const std::vector<float> divisors = FrequencyDivisors(source->config());
+  if (!divisors.empty()) {
+    const auto size = static_cast<std::int64_t>(divisors.size());
+    QUIRE_TRY_VOID(writer.AddTensor(kRopeFrequenciesTensor, *FindTypeByName("F32"), {&size, 1}));
+  }
+  for (const PlannedTensor& planned : plan) {
+    QUIRE_TRY_VOID(writer.AddTensor(planned.name, *planned.type, planned.source->shape));
+  }
+  QUIRE_TRY_VOID(writer.WriteHeader());
+  QUIRE_TRY_VOID(writer.Append(std::as_bytes(std::span(divisors))));
+  std::int64_t done = 0;
+  for (const PlannedTensor& planned : plan) {
+    QUIRE_TRY_VOID(WriteTensor(planned, source->config().head_dim, pool, &writer));
+    source->Release(*planned.source);
+    done += static_cast<std::int64_t>(planned.source->data.size());
+    if (options.progress) options.progress(done, summary.source_bytes, planned.name);
+  }
+  summary.output_bytes = static_cast<std::int64_t>(writer.size());
+  QUIRE_TRY_VOID(writer.Commit());
+  return summary;
+}
+
+}  // namespace quire::weights
