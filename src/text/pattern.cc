@@ -3,6 +3,7 @@
 #include <oniguruma.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/check.h"
 #include "base/utf8.h"
@@ -17,6 +18,16 @@ constexpr std::uint64_t kStepsMin = 65536;
 // Oniguruma does not say how many steps a search took, so each search begins with a small allowance, which is
 // doubled, at the expense of the whole text's allowance, when it did not suffice.
 constexpr unsigned long kFirstAllowance = 1024;
+
+// Entries of the backtracking stack, of some 32 bytes each.
+constexpr unsigned int kMatchStackMax = 4'000'000;
+
+// Not everything that Oniguruma does counts as a step: a repetition walks forward for free, so that a hostile pattern
+// still takes the square of the text's size. Such a search is given up after this time, which is a hundred times what
+// an honest pattern needs. It is done in parts of so many start positions that one part cannot take long.
+constexpr std::chrono::nanoseconds kTimeMin = std::chrono::seconds(1);
+constexpr std::chrono::nanoseconds kTimePerByte = std::chrono::microseconds(2);
+constexpr std::size_t kPartWork = std::size_t{8} << 20;
 
 // The longest regular expression that is compiled: the longest known is a tenth of this.
 constexpr std::size_t kRegexBytesMax = 16384;
@@ -106,24 +117,32 @@ Result<> Pattern::FindAllByOniguruma(std::string_view text, std::vector<Span>* m
   const std::unique_ptr<OnigMatchParam, FreeMatchParam> param(onig_new_match_param());
   CHECK(region != nullptr && param != nullptr);
   const OnigUChar* begin = Bytes(text.data());
-  const OnigUChar* end = Bytes(text.data() + text.size());
+  const auto too_much = [&] {
+    return Fail(ErrorCode::kOutOfRange, "the regular expression \"{}\" takes too many steps on this text", source_);
+  };
+  const auto deadline = std::chrono::steady_clock::now() + kTimeMin + kTimePerByte * text.size();
   std::uint64_t steps_left = kStepsMin + kStepsPerByteMax * text.size();
   unsigned long allowance = kFirstAllowance;
-  std::size_t at = 0;
   std::size_t last_match_end = static_cast<std::size_t>(-1);
-  while (at <= text.size()) {
+  for (std::size_t at = 0; at <= text.size();) {
+    if (std::chrono::steady_clock::now() > deadline) return too_much();
+    // Start positions at … part_end, which stands on a character.
+    std::size_t part_end = std::min(text.size(), at + 1 + kPartWork / (text.size() - at + 1));
+    while (part_end < text.size() && (static_cast<unsigned char>(text[part_end]) & 0xC0) == 0x80) ++part_end;
     onig_initialize_match_param(param.get());
     onig_set_retry_limit_in_match_of_match_param(param.get(), allowance);
     onig_set_retry_limit_in_search_of_match_param(param.get(), allowance);
-    onig_set_match_stack_limit_size_of_match_param(param.get(), 1'000'000);
-    const int found = onig_search_with_param(compiled_->regex, begin, end, begin + at, end, region.get(),
-                                             ONIG_OPTION_NONE, param.get());
-    if (found == ONIG_MISMATCH) break;
+    onig_set_match_stack_limit_size_of_match_param(param.get(), kMatchStackMax);
+    const int found = onig_search_with_param(compiled_->regex, begin, begin + text.size(), begin + at, begin + part_end,
+                                             region.get(), ONIG_OPTION_NONE, param.get());
+    if (found == ONIG_MISMATCH) {
+      if (part_end == text.size()) break;
+      at = part_end;
+      continue;
+    }
     if (found < 0) {
       const bool retry = found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
-      if (!retry || steps_left < allowance) {
-        return Fail(ErrorCode::kOutOfRange, "the regular expression \"{}\" takes too many steps on this text", source_);
-      }
+      if (!retry || steps_left < allowance) return too_much();
       steps_left -= allowance;
       allowance *= 2;
       continue;

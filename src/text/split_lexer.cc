@@ -30,6 +30,19 @@ void CharacterClass::Negate() {
   negated_ = !negated_;
 }
 
+bool CharacterClass::FoldAsciiCase() {
+  if (ReachesBeyondAscii()) return false;
+  for (unsigned char lower = 'a'; lower <= 'z'; ++lower) {
+    const auto upper = static_cast<unsigned char>(lower - 0x20);
+    if (!ContainsAscii(lower) && !ContainsAscii(upper)) continue;
+    AddCharacter(lower);
+    AddCharacter(upper);
+    if (lower == 's') AddCharacter(0x17F);   // long s
+    if (lower == 'k') AddCharacter(0x212A);  // the sign for kelvin
+  }
+  return true;
+}
+
 bool CharacterClass::ContainsBeyondAscii(std::uint32_t code_point) const {
   bool found = categories_ != 0 && (CategoryOf(code_point) & categories_) != 0;
   for (const auto& [first, last] : ranges_) found |= code_point >= first && code_point <= last;

@@ -25,6 +25,8 @@ class CharacterClass {
   void AddCategories(CategoryMask categories);
   void AddWhiteSpace();
   void Negate();
+  // Adds the other case of every letter; false, and nothing added, when the set reaches beyond ASCII.
+  bool FoldAsciiCase();
 
   bool ContainsAscii(unsigned char c) const { return (ascii_[c >> 6] >> (c & 63) & 1) != 0; }
   bool Contains(std::uint32_t code_point) const {

@@ -188,7 +188,7 @@ class SplitLexerParser {
 
   // One character or class outside brackets, or a bracketed class.
   bool ParseAtom(bool ignore_case, CharacterClass* out) {
-    if (Take("[")) return !ignore_case && ParseBrackets(out);
+    if (Take("[")) return ParseBrackets(out) && (!ignore_case || out->FoldAsciiCase());
     if (rest_.starts_with("\\")) {
       if (!ignore_case && ParseClassEscape(out)) return true;
       const std::optional<std::uint32_t> character = ParseCharacterEscape();
@@ -204,15 +204,7 @@ class SplitLexerParser {
 
   static bool AddLiteral(std::uint32_t c, bool ignore_case, CharacterClass* out) {
     out->AddCharacter(c);
-    if (!ignore_case) return true;
-    if (c >= 0x80) return false;
-    const std::uint32_t lower = c | 0x20;
-    if (lower < 'a' || lower > 'z') return true;
-    out->AddCharacter(lower);
-    out->AddCharacter(lower - 0x20);
-    if (lower == 's') out->AddCharacter(0x17F);   // long s
-    if (lower == 'k') out->AddCharacter(0x212A);  // the sign for kelvin
-    return true;
+    return !ignore_case || out->FoldAsciiCase();
   }
 
   // \p{…}, \P{…}, \s, \S, \d, \D; takes nothing when there is another escape.
