@@ -1,0 +1,241 @@
+#include "server/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "text/stream_decoder.h"
+
+namespace quire::server {
+
+std::string SseEvent(std::string_view data) {
+  return fmt::format("data: {}\n\n", data);
+}
+
+Answer::Answer(GenerationSpec spec, const text::Tokenizer* tokenizer, Metrics* metrics, TimePoint arrival)
+    : spec_(std::move(spec)),
+      tokenizer_(tokenizer),
+      metrics_(metrics),
+      arrival_(arrival),
+      json_(&spec_, tokenizer),
+      prompt_logprobs_(spec_.prompts.size()),
+      cached_tokens_(spec_.prompts.size(), 0) {
+  ChoiceOptions options;
+  options.tokenizer = tokenizer;
+  options.stops = spec_.stop_strings;
+  options.include_stop = spec_.include_stop_str_in_output;
+  options.skip_special_tokens = spec_.skip_special_tokens;
+  options.min_tokens = spec_.stop.min_tokens;
+  options.keep_tokens = spec_.logprobs.has_value() || spec_.return_token_ids;
+  for (int prompt = 0; prompt < static_cast<int>(spec_.prompts.size()); ++prompt) {
+    const PreparedPrompt& prepared = spec_.prompts[static_cast<std::size_t>(prompt)];
+    options.text_offset = CountCodePoints(prepared.text);
+    for (int i = 0; i < spec_.sampling.n; ++i) {
+      choices_.push_back(Choice{.output = ChoiceOutput(options, prepared.ids),
+                                .index = static_cast<int>(choices_.size()),
+                                .prompt = prompt});
+    }
+    metrics_->ObserveRequest(static_cast<int>(prepared.ids.size()), spec_.sampling.n, prepared.max_tokens);
+  }
+  num_unfinished_ = static_cast<int>(choices_.size());
+}
+
+GenerateRequest Answer::MakeRequest(int prompt, RequestId id) const {
+  const PreparedPrompt& prepared = spec_.prompts[static_cast<std::size_t>(prompt)];
+  GenerateRequest request;
+  request.id = id;
+  request.prompt = prepared.ids;
+  request.sampling = spec_.sampling;
+  request.sampling.seed = prepared.seed;
+  request.stop = spec_.stop;
+  request.stop.max_tokens = prepared.max_tokens;
+  request.cache_salt = spec_.cache_salt;
+  return request;
+}
+
+Answer::Choice& Answer::ChoiceOf(int prompt, int choice) {
+  return choices_[static_cast<std::size_t>(prompt * spec_.sampling.n + choice)];
+}
+
+bool Answer::is_prompt_done(int prompt) const {
+  return std::ranges::all_of(choices_, [&](const Choice& choice) {
+    return choice.prompt != prompt || choice.output.finish_reason() != FinishReason::kNone;
+  });
+}
+
+void Answer::KeepPromptLogprobs(int prompt, const EngineEvent& event) {
+  if (event.prompt_logprobs.empty()) return;
+  PromptLogprobs& kept = prompt_logprobs_[static_cast<std::size_t>(prompt)];
+  if (kept.empty()) kept = event.prompt_logprobs;
+}
+
+void Answer::OnEvent(int prompt, const EngineEvent& event, TimePoint now, std::string* out) {
+  if (is_done() || event.choice < 0 || event.choice >= spec_.sampling.n) return;
+  Choice& choice = ChoiceOf(prompt, event.choice);
+  if (choice.output.finish_reason() != FinishReason::kNone) return;  // ended by a stop string
+  if (event.finish_reason == FinishReason::kError) {
+    return Fail({.status = 500,
+                 .message = "the engine could not finish the request: " + event.error,
+                 .param = {},
+                 .code = {}});
+  }
+  if (event.finish_reason == FinishReason::kAbort) {
+    return Fail({.status = 503, .message = "the request was aborted", .param = {}, .code = {}});
+  }
+  KeepPromptLogprobs(prompt, event);
+  int& cached = cached_tokens_[static_cast<std::size_t>(prompt)];
+  cached = std::max(cached, event.num_cached_tokens);
+  choice.output.Push(event);
+  ObserveTokens(&choice, event, now);
+  const bool is_finished = choice.output.finish_reason() != FinishReason::kNone;
+  if (spec_.stream) StreamChoice(&choice, out);
+  if (!spec_.stream) Collect(&choice);
+  if (is_finished) {
+    --num_unfinished_;
+    ObserveFinish(choice, event, now);
+  }
+}
+
+void Answer::FinishWithoutEngine(std::string* out) {
+  for (Choice& choice : choices_) {
+    EngineEvent event;
+    event.finish_reason = FinishReason::kLength;
+    choice.output.Push(event);
+    if (spec_.stream) StreamChoice(&choice, out);
+    if (!spec_.stream) Collect(&choice);
+    --num_unfinished_;
+  }
+}
+
+void Answer::Fail(ApiError error) {
+  if (is_done()) return;
+  error_ = std::move(error);
+  for (const Choice& choice : choices_) {
+    if (choice.output.finish_reason() == FinishReason::kNone) metrics_->ObserveFailure(error_->status == 503);
+  }
+}
+
+std::string Answer::EchoText(int prompt) const {
+  return spec_.prompts[static_cast<std::size_t>(prompt)].text;
+}
+
+std::vector<OutputToken> Answer::EchoTokens(int prompt) const {
+  std::vector<OutputToken> tokens;
+  if (!spec_.echo || spec_.is_chat || !spec_.logprobs) return tokens;
+  const PreparedPrompt& prepared = spec_.prompts[static_cast<std::size_t>(prompt)];
+  const PromptLogprobs& logprobs = prompt_logprobs_[static_cast<std::size_t>(prompt)];
+  text::StreamDecoder decoder(tokenizer_, {}, spec_.skip_special_tokens);
+  std::size_t offset = 0;
+  tokens.reserve(prepared.ids.size());
+  for (std::size_t i = 0; i < prepared.ids.size(); ++i) {
+    OutputToken& token = tokens.emplace_back(
+        OutputToken{.id = prepared.ids[i], .text_offset = offset, .is_prompt = true, .logprobs = {}});
+    if (i < logprobs.size()) token.logprobs = logprobs[i];
+    offset += CountCodePoints(decoder.Push(token.id));
+  }
+  return tokens;
+}
+
+std::optional<Usage> Answer::ChunkUsage(const Choice& choice, int completion_tokens) const {
+  if (!spec_.continuous_usage_stats) return std::nullopt;
+  const auto prompt = static_cast<std::size_t>(choice.prompt);
+  return Usage{.prompt_tokens = static_cast<std::int64_t>(spec_.prompts[prompt].ids.size()),
+               .completion_tokens = completion_tokens,
+               .cached_tokens = cached_tokens_[prompt]};
+}
+
+void Answer::StreamChoice(Choice* choice, std::string* out) {
+  ChoiceView view{.index = choice->index};
+  std::string text;
+  std::vector<OutputToken> tokens;
+  const FinishReason finish = choice->output.finish_reason();
+  if (!choice->is_started) {
+    view.prompt_ids = spec_.prompts[static_cast<std::size_t>(choice->prompt)].ids;
+    if (spec_.is_chat) {
+      out->append(SseEvent(json_.RoleChunk(view, ChunkUsage(*choice, 0))));
+      choice->is_started = true;
+    }
+    text = EchoText(choice->prompt);
+    tokens = EchoTokens(choice->prompt);
+  }
+  // Nothing to show yet: the text is held back, or is the beginning of a character.
+  if (text.empty() && !choice->output.has_text() && finish == FinishReason::kNone) return;
+  choice->is_started = true;
+  text.append(choice->output.TakeText());
+  std::ranges::move(choice->output.TakeTokens(), std::back_inserter(tokens));
+  view.text = text;
+  view.tokens = tokens;
+  view.finish_reason = finish;
+  view.stop_reason = &choice->output.stop_reason();
+  out->append(SseEvent(json_.Chunk(view, ChunkUsage(*choice, choice->output.num_tokens()))));
+}
+
+void Answer::Collect(Choice* choice) {
+  if (!choice->is_started) {
+    choice->is_started = true;
+    choice->text = EchoText(choice->prompt);
+    choice->tokens = EchoTokens(choice->prompt);
+  }
+  choice->text.append(choice->output.TakeText());
+  std::ranges::move(choice->output.TakeTokens(), std::back_inserter(choice->tokens));
+}
+
+Usage Answer::TotalUsage() const {
+  Usage usage;
+  for (std::size_t i = 0; i < spec_.prompts.size(); ++i) {
+    usage.prompt_tokens += static_cast<std::int64_t>(spec_.prompts[i].ids.size());
+    usage.cached_tokens += cached_tokens_[i];
+  }
+  for (const Choice& choice : choices_) usage.completion_tokens += choice.output.num_tokens();
+  return usage;
+}
+
+std::string Answer::StreamEnd() const {
+  CHECK(is_done());
+  std::string end;
+  if (error_) {
+    end = SseEvent(ErrorJson(*error_));
+  } else if (spec_.include_usage) {
+    end = SseEvent(json_.UsageChunk(TotalUsage()));
+  }
+  end.append(kSseDone);
+  return end;
+}
+
+Reply Answer::Body() const {
+  CHECK(is_done());
+  if (error_) return ErrorReply(*error_);
+  std::vector<ChoiceView> views;
+  for (const Choice& choice : choices_) {
+    const auto prompt = static_cast<std::size_t>(choice.prompt);
+    views.push_back(
+        ChoiceView{.index = choice.index,
+                   .text = choice.text,
+                   .tokens = choice.tokens,
+                   .finish_reason = choice.output.finish_reason(),
+                   .stop_reason = &choice.output.stop_reason(),
+                   .prompt_ids = spec_.prompts[prompt].ids,
+                   .prompt_logprobs = spec_.prompt_logprobs ? &prompt_logprobs_[prompt] : nullptr});
+  }
+  return Reply{.body = json_.Body(views, TotalUsage())};
+}
+
+void Answer::ObserveTokens(Choice* choice, const EngineEvent& event, TimePoint now) {
+  if (event.tokens.empty()) return;
+  if (choice->last_token == TimePoint{}) {
+    metrics_->ObserveTimeToFirstToken(Seconds(now - arrival_));
+  } else {
+    metrics_->ObserveInterTokenLatency(Seconds(now - choice->last_token));
+  }
+  choice->last_token = now;
+}
+
+void Answer::ObserveFinish(const Choice& choice, const EngineEvent& event, TimePoint now) {
+  metrics_->ObserveFinish({.reason = choice.output.finish_reason(),
+                           .generation_tokens = choice.output.num_tokens(),
+                           .end_to_end_s = Seconds(now - arrival_),
+                           // A choice that a stop string ended has no stamps of the engine's.
+                           .times = event.finish_reason != FinishReason::kNone ? &event.times : nullptr});
+}
+
+}  // namespace quire::server

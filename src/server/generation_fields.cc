@@ -1,0 +1,260 @@
+#include "server/generation_fields.h"
+
+#include <charconv>
+#include <limits>
+
+namespace quire::server {
+namespace {
+
+constexpr std::int64_t kIntMax = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kInt64Min = std::numeric_limits<std::int64_t>::min();
+// More than any client sends; bounds the work per token.
+constexpr std::size_t kStopStringsMax = 16;
+constexpr std::size_t kStopBytesMax = 1024;
+constexpr std::size_t kStopTokenIdsMax = 256;
+constexpr std::size_t kLogitBiasMax = 4096;
+constexpr std::size_t kNameBytesMax = 512;
+
+using Fields = GenerationFields;
+
+Result<> ReadStop(const json::value& value, const std::string& path, Fields* fields) {
+  const auto add = [&](const json::value& item, const std::string& item_path) -> Result<> {
+    QUIRE_TRY(std::string stop, ReadString(item, item_path, kStopBytesMax));
+    if (stop.empty()) return FailParam(item_path, "{} must not be an empty string", item_path);
+    fields->stop.push_back(std::move(stop));
+    return {};
+  };
+  if (value.is_string()) return add(value, path);
+  if (!value.is_array()) {
+    return FailParam(path, "{} must be a string or an array of strings, got {}", path, Preview(value));
+  }
+  QUIRE_TRY(const json::array* items, ReadArray(value, path, kStopStringsMax));
+  for (std::size_t i = 0; i < items->size(); ++i) QUIRE_TRY_VOID(add((*items)[i], IndexPath(path, i)));
+  return {};
+}
+
+Result<> ReadStopTokenIds(const json::value& value, const std::string& path, Fields* fields) {
+  // Held against the vocabulary in CheckGenerationFields.
+  QUIRE_TRY(fields->stop_token_ids,
+            ReadTokenIds(value, path, kStopTokenIdsMax, std::numeric_limits<std::int32_t>::max()));
+  return {};
+}
+
+Result<> ReadLogitBias(const json::value& value, const std::string& path, Fields* fields) {
+  QUIRE_TRY(const json::object* members, ReadObject(value, path, kLogitBiasMax));
+  for (const auto& [key, bias] : *members) {
+    const std::string_view name = key;
+    std::int32_t id = -1;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
+    if (error != std::errc() || end != name.data() + name.size() || id < 0) {
+      return FailParam(path, "{} has the key {}; keys must be token ids", path, Preview(json::value(key)));
+    }
+    QUIRE_TRY(const double number, ReadNumber(bias, JoinPath(path, name), -100, 100));
+    fields->logit_bias.emplace_back(TokenId(id), static_cast<float>(number));
+  }
+  return {};
+}
+
+struct StreamOptions {
+  bool include_usage = false;
+  bool continuous_usage_stats = false;
+};
+
+Result<> ReadStreamOptions(const json::value& value, const std::string& path, Fields* fields) {
+  static constexpr FieldSpec<StreamOptions> kTable[] = {
+      {"include_usage", BoolField<StreamOptions>{&StreamOptions::include_usage}},
+      {"continuous_usage_stats", BoolField<StreamOptions>{&StreamOptions::continuous_usage_stats}},
+      {"include_obfuscation", NoEffectField{}},
+  };
+  QUIRE_TRY(const json::object* members, ReadObject(value, path, 64));
+  StreamOptions options;
+  std::vector<std::string_view> unknown;
+  QUIRE_TRY_VOID(ReadFields<StreamOptions>(*members, path, kTable, &options, &unknown));
+  fields->has_stream_options = true;
+  fields->include_usage = options.include_usage;
+  fields->continuous_usage_stats = options.include_usage && options.continuous_usage_stats;
+  return {};
+}
+
+Result<> ReadCacheSalt(const json::value& value, const std::string& path, Fields* fields) {
+  QUIRE_TRY(fields->cache_salt, ReadString(value, path, 128));
+  if (fields->cache_salt.empty() ||
+      fields->cache_salt.find_first_of(std::string_view("@/\\\0", 4)) != std::string::npos) {
+    return FailParam(path, "{} must be 1 to 128 characters without @ / \\ and NUL", path);
+  }
+  return {};
+}
+
+// {"type": "text"} asks for nothing.
+bool IsTextFormat(const json::value& value) {
+  const json::value* type = value.is_object() ? value.get_object().if_contains("type") : nullptr;
+  return type != nullptr && type->is_string() && type->get_string() == "text";
+}
+
+constexpr FieldSpec<Fields> kTable[] = {
+    {"model", StringField<Fields>{&Fields::model, kNameBytesMax}},
+    {"temperature", NumberField<Fields>{&Fields::temperature, 0, 100}},
+    {"top_p", NumberField<Fields>{&Fields::top_p, 0, 1}},
+    {"top_k", IntegerField<Fields>{&Fields::top_k, -1, kIntMax}},
+    {"min_p", NumberField<Fields>{&Fields::min_p, 0, 1}},
+    {"repetition_penalty", NumberField<Fields>{&Fields::repetition_penalty, 1e-3, 100}},
+    {"presence_penalty", NumberField<Fields>{&Fields::presence_penalty, -2, 2}},
+    {"frequency_penalty", NumberField<Fields>{&Fields::frequency_penalty, -2, 2}},
+    {"seed", IntegerField<Fields>{&Fields::seed, kInt64Min, kInt64Max}},
+    {"n", IntegerField<Fields>{&Fields::n, 1, kChoicesMax}},
+    {"max_tokens", IntegerField<Fields>{&Fields::max_tokens, 0, kIntMax}},
+    {"min_tokens", IntegerField<Fields>{&Fields::min_tokens, 0, kIntMax}},
+    {"stop", CustomField<Fields>{&ReadStop}},
+    {"stop_token_ids", CustomField<Fields>{&ReadStopTokenIds}},
+    {"include_stop_str_in_output", BoolField<Fields>{&Fields::include_stop_str_in_output}},
+    {"ignore_eos", BoolField<Fields>{&Fields::ignore_eos}},
+    {"skip_special_tokens", BoolField<Fields>{&Fields::skip_special_tokens}},
+    {"add_special_tokens", OptionalBoolField<Fields>{&Fields::add_special_tokens}},
+    {"echo", BoolField<Fields>{&Fields::echo}},
+    {"logit_bias", CustomField<Fields>{&ReadLogitBias}},
+    {"prompt_logprobs", IntegerField<Fields>{&Fields::prompt_logprobs, 0, kIntMax}},
+    {"truncate_prompt_tokens", IntegerField<Fields>{&Fields::truncate_prompt_tokens, -1, kIntMax}},
+    {"stream", BoolField<Fields>{&Fields::stream}},
+    {"stream_options", CustomField<Fields>{&ReadStreamOptions}},
+    {"return_token_ids", BoolField<Fields>{&Fields::return_token_ids}},
+    {"return_tokens_as_token_ids", BoolField<Fields>{&Fields::return_tokens_as_token_ids}},
+    {"cache_salt", CustomField<Fields>{&ReadCacheSalt}},
+
+    {"user", NoEffectField{}},
+    {"safety_identifier", NoEffectField{}},
+    {"metadata", NoEffectField{}},
+    {"store", NoEffectField{}},
+    {"service_tier", NoEffectField{}},
+    {"prompt_cache_key", NoEffectField{}},
+    {"prompt_cache_retention", NoEffectField{}},
+    {"prompt_cache_options", NoEffectField{}},
+    {"prediction", NoEffectField{}},  // a hint for speed; the output is the same
+    {"request_id", NoEffectField{}},  // the X-Request-Id header is echoed
+    {"session_id", NoEffectField{}},
+    {"spaces_between_special_tokens", NoEffectField{}},  // decoders of this server never add any
+    {"stream_interval", UnsupportedField{&IsOne}},
+
+    {"response_format", UnsupportedField{&IsTextFormat}},
+    {"structured_outputs", UnsupportedField{&IsEmptyValue}},
+    {"guided_json", UnsupportedField{&IsNever}},
+    {"guided_regex", UnsupportedField{&IsNever}},
+    {"guided_choice", UnsupportedField{&IsNever}},
+    {"guided_grammar", UnsupportedField{&IsNever}},
+    {"guided_json_object", UnsupportedField{&IsFalse}},
+    {"guided_decoding_backend", UnsupportedField{&IsNever}},
+    {"structural_tag", UnsupportedField{&IsNever}},
+    {"json_schema", UnsupportedField{&IsNever}},
+    {"regex", UnsupportedField{&IsNever}},
+    {"ebnf", UnsupportedField{&IsNever}},
+    {"grammar", UnsupportedField{&IsEmptyValue}},
+    {"use_beam_search", UnsupportedField{&IsFalse}},
+    {"length_penalty", UnsupportedField{&IsOne}},
+    {"early_stopping", UnsupportedField{&IsFalse}},
+    {"allowed_token_ids", UnsupportedField{&IsNever}},
+    {"bad_words", UnsupportedField{&IsEmptyValue}},
+    {"logprob_token_ids", UnsupportedField{&IsEmptyValue}},
+    {"logits_processors", UnsupportedField{&IsEmptyValue}},
+    {"custom_logit_processor", UnsupportedField{&IsEmptyValue}},
+    {"priority", UnsupportedField{&IsZero}},
+    {"prompt_embeds", UnsupportedField{&IsNever}},
+    {"truncation_side", UnsupportedField{&IsNever}},
+    {"repetition_detection", UnsupportedField{&IsNever}},
+    {"kv_transfer_params", UnsupportedField{&IsEmptyValue}},
+    {"ec_transfer_params", UnsupportedField{&IsEmptyValue}},
+    {"vllm_xargs", UnsupportedField{&IsEmptyValue}},
+    {"mm_processor_kwargs", UnsupportedField{&IsEmptyValue}},
+    {"media_io_kwargs", UnsupportedField{&IsEmptyValue}},
+    {"return_prompt_text", UnsupportedField{&IsFalse}},
+    {"watermarking", UnsupportedField{&IsNever}},
+    {"moderation", UnsupportedField{&IsNever}},
+    {"thinking_token_budget", UnsupportedField{&IsNever}},
+};
+
+}  // namespace
+
+std::span<const FieldSpec<GenerationFields>> GenerationFieldTable() {
+  return kTable;
+}
+
+Result<std::vector<TokenId>> ReadTokenIds(const json::value& value, std::string_view path,
+                                          std::size_t items_max, int vocab_size) {
+  QUIRE_TRY(const json::array* items, ReadArray(value, path, items_max));
+  std::vector<TokenId> ids;
+  ids.reserve(items->size());
+  for (std::size_t i = 0; i < items->size(); ++i) {
+    const json::value& item = (*items)[i];
+    // The path is only spelled out for a fault: these lists are long.
+    if (item.is_int64() && item.get_int64() >= 0 && item.get_int64() < vocab_size) {
+      ids.emplace_back(static_cast<std::int32_t>(item.get_int64()));
+      continue;
+    }
+    QUIRE_TRY(const std::int64_t id, ReadInteger(item, IndexPath(path, i), 0, vocab_size - 1));
+    ids.emplace_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
+Result<> CheckGenerationFields(const GenerationFields& fields, const RequestLimits& limits) {
+  if (fields.has_stream_options && !fields.stream) {
+    return FailParam("stream_options", "stream_options are allowed only with stream=true");
+  }
+  if (fields.prompt_logprobs) {
+    if (fields.stream) return FailParam("prompt_logprobs", "prompt_logprobs cannot be had with stream=true");
+    if (*fields.prompt_logprobs > limits.logprobs_max) {
+      return FailParam("prompt_logprobs", "prompt_logprobs must be an integer from 0 to {}, got {}",
+                       limits.logprobs_max, *fields.prompt_logprobs);
+    }
+  }
+  if (fields.truncate_prompt_tokens == 0) {
+    return FailParam("truncate_prompt_tokens", "truncate_prompt_tokens must be -1 or at least 1, got 0");
+  }
+  if (fields.min_tokens && fields.max_tokens && *fields.min_tokens > *fields.max_tokens) {
+    return FailParam("min_tokens", "min_tokens must not be above max_tokens={}, got {}", *fields.max_tokens,
+                     *fields.min_tokens);
+  }
+  for (const auto& [id, bias] : fields.logit_bias) {
+    if (id.value() >= limits.vocab_size) {
+      return FailParam("logit_bias", "logit_bias names the token id {}; the vocabulary has the ids 0 to {}",
+                       id, limits.vocab_size - 1);
+    }
+  }
+  for (const TokenId id : fields.stop_token_ids) {
+    if (id.value() >= limits.vocab_size) {
+      return FailParam("stop_token_ids",
+                       "stop_token_ids names the token id {}; the vocabulary has the ids 0 to {}", id,
+                       limits.vocab_size - 1);
+    }
+  }
+  return {};
+}
+
+SamplingParams ResolveSampling(const GenerationFields& fields, const GenerationDefaults& defaults,
+                               std::uint64_t random_seed) {
+  const auto choose = [](const auto& own, const auto& recommended, auto neutral) -> decltype(neutral) {
+    if (own) return static_cast<decltype(neutral)>(*own);
+    if (recommended) return static_cast<decltype(neutral)>(*recommended);
+    return neutral;
+  };
+  SamplingParams sampling;
+  sampling.temperature = choose(fields.temperature, defaults.temperature, 1.0);
+  sampling.top_p = choose(fields.top_p, defaults.top_p, 1.0);
+  sampling.top_k = choose(fields.top_k, defaults.top_k, 0);
+  sampling.min_p = choose(fields.min_p, defaults.min_p, 0.0);
+  sampling.repetition_penalty = choose(fields.repetition_penalty, defaults.repetition_penalty, 1.0);
+  sampling.presence_penalty = fields.presence_penalty.value_or(0.0);
+  sampling.frequency_penalty = fields.frequency_penalty.value_or(0.0);
+  sampling.logit_bias = fields.logit_bias;
+  sampling.seed = fields.seed ? static_cast<std::uint64_t>(*fields.seed) : random_seed;
+  sampling.n = static_cast<int>(fields.n.value_or(1));
+  if (sampling.top_k < 0) sampling.top_k = 0;
+  // Below this the division by the temperature says nothing more; vLLM draws the line at the same place.
+  constexpr double kGreedyBelow = 1e-5;
+  if (sampling.temperature < kGreedyBelow || sampling.top_p == 0) {
+    sampling.temperature = 0;
+    sampling.top_p = 1.0;
+  }
+  return sampling;
+}
+
+}  // namespace quire::server

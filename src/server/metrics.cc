@@ -1,0 +1,251 @@
+#include "server/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+#include <vector>
+
+namespace quire::server {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using Buckets = Histogram::BucketBoundaries;
+using prometheus::Labels;
+
+const Buckets kFirstTokenBuckets = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                    1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+const Buckets kTokenBuckets = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                               .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+const Buckets kRequestBuckets = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                                 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+const Buckets kHttpBuckets = {.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60};
+
+// 1, 2, 5, 10, 20, 50, … up to max.
+Buckets OneTwoFive(int max) {
+  Buckets buckets;
+  for (double decade = 1; decade <= max; decade *= 10) {
+    for (const double step : {1.0, 2.0, 5.0}) {
+      if (decade * step <= max) buckets.push_back(decade * step);
+    }
+  }
+  return buckets;
+}
+
+// A counter that follows a count of the engine's.
+class Follower {
+ public:
+  explicit Follower(Counter* counter) : counter_(counter) {}
+  void Update(std::uint64_t count) {
+    const std::uint64_t grown = count >= last_ ? count - last_ : count;  // smaller: a new engine
+    counter_->Increment(static_cast<double>(grown));
+    last_ = count;
+  }
+
+ private:
+  Counter* counter_;
+  std::uint64_t last_ = 0;
+};
+
+}  // namespace
+
+struct Metrics::Impl {
+  Impl(const std::string& model_name, int max_model_len)
+      : labels{{"model_name", model_name}, {"engine", "0"}},
+        max_model_len_buckets(OneTwoFive(max_model_len)) {}
+
+  Gauge& AddGauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(labels);
+  }
+  Counter& AddCounter(const char* name, const char* help, Labels more = {}) {
+    more.insert(labels.begin(), labels.end());
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(more);
+  }
+  Histogram& AddHistogram(const char* name, const char* help, const Buckets& buckets) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
+  }
+  Counter& AddFinish(const char* reason) {
+    return AddCounter("vllm:request_success_total", "Choices that ended, by reason.",
+                      {{"finished_reason", reason}});
+  }
+
+  prometheus::Registry registry{prometheus::Registry::InsertBehavior::Merge};
+  const Labels labels;
+  const Buckets max_model_len_buckets;
+
+  Gauge& running = AddGauge("vllm:num_requests_running", "Requests in the engine's running batch.");
+  Gauge& waiting = AddGauge("vllm:num_requests_waiting", "Requests that wait to be scheduled.");
+  Gauge& kv_usage = AddGauge("vllm:kv_cache_usage_perc", "Part of the KV blocks that requests hold, 0 to 1.");
+
+  Follower prefix_queries{
+      &AddCounter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache.")};
+  Follower prefix_hits{&AddCounter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.")};
+  Follower evicted{
+      &AddCounter("vllm:prefix_cache_evicted_blocks_total", "Cached blocks that were given up.")};
+  Follower preemptions{&AddCounter("vllm:num_preemptions_total", "Preemptions.")};
+  Follower prompt_tokens{&AddCounter("vllm:prompt_tokens_total", "Prompt tokens processed.")};
+  Follower cached_tokens{
+      &AddCounter("vllm:prompt_tokens_cached_total", "Prompt tokens taken from the cache.")};
+  Follower generation_tokens{&AddCounter("vllm:generation_tokens_total", "Tokens generated.")};
+  Counter& stop = AddFinish("stop");
+  Counter& length = AddFinish("length");
+  Counter& abort = AddFinish("abort");
+  Counter& error = AddFinish("error");
+
+  Histogram& first_token =
+      AddHistogram("vllm:time_to_first_token_seconds", "Arrival to first token.", kFirstTokenBuckets);
+  Histogram& inter_token = AddHistogram("vllm:inter_token_latency_seconds",
+                                        "Time between successive outputs of a choice.", kTokenBuckets);
+  Histogram& per_token =
+      AddHistogram("vllm:request_time_per_output_token_seconds",
+                   "Decode time of a choice by its tokens after the first.", kTokenBuckets);
+  Histogram& end_to_end =
+      AddHistogram("vllm:e2e_request_latency_seconds", "Arrival to the last token.", kRequestBuckets);
+  Histogram& queue = AddHistogram("vllm:request_queue_time_seconds",
+                                  "Time in the engine before it is scheduled.", kRequestBuckets);
+  Histogram& inference =
+      AddHistogram("vllm:request_inference_time_seconds", "Scheduling to the last token.", kRequestBuckets);
+  Histogram& prefill =
+      AddHistogram("vllm:request_prefill_time_seconds", "Scheduling to the first token.", kRequestBuckets);
+  Histogram& decode =
+      AddHistogram("vllm:request_decode_time_seconds", "First to last token.", kRequestBuckets);
+  Histogram& iteration_tokens =
+      AddHistogram("vllm:iteration_tokens_total", "Tokens of an engine step.",
+                   Buckets(std::begin(kStepTokenBuckets), std::end(kStepTokenBuckets)));
+  Histogram& request_prompt =
+      AddHistogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", max_model_len_buckets);
+  Histogram& request_generation =
+      AddHistogram("vllm:request_generation_tokens", "Tokens generated for a choice.", max_model_len_buckets);
+  Histogram& request_max_tokens =
+      AddHistogram("vllm:request_params_max_tokens", "max_tokens of a request.", max_model_len_buckets);
+  Histogram& request_preemptions =
+      AddHistogram("vllm:request_num_preemptions", "Preemptions of a request.", {0, 1, 2, 5, 10});
+  Histogram& request_n = AddHistogram("vllm:request_params_n", "n of a request.", {1, 2, 5, 10, 20});
+
+  Family<Counter>& http_requests =
+      prometheus::BuildCounter().Name("http_requests_total").Help("HTTP requests.").Register(registry);
+  Family<Histogram>& http_duration = prometheus::BuildHistogram()
+                                         .Name("http_request_duration_seconds")
+                                         .Help("Head of the request to the end of the answer.")
+                                         .Register(registry);
+
+  std::mutex mutex;  // guards the followers and step_tokens, which remember what was said last
+  std::vector<std::uint64_t> step_tokens;
+  std::uint64_t step_tokens_sum = 0;
+};
+
+Metrics::Metrics(const std::string& model_name, int max_model_len)
+    : impl_(std::make_unique<Impl>(model_name, max_model_len)) {}
+Metrics::~Metrics() = default;
+
+void Metrics::ObserveRequest(int prompt_tokens, int n, int max_tokens) {
+  impl_->request_prompt.Observe(prompt_tokens);
+  impl_->request_n.Observe(n);
+  impl_->request_max_tokens.Observe(max_tokens);
+}
+
+void Metrics::ObserveTimeToFirstToken(double seconds) {
+  impl_->first_token.Observe(seconds);
+}
+void Metrics::ObserveInterTokenLatency(double seconds) {
+  impl_->inter_token.Observe(seconds);
+}
+
+void Metrics::ObserveFinish(const FinishRecord& record) {
+  switch (record.reason) {
+    case FinishReason::kStop:
+      impl_->stop.Increment();
+      break;
+    case FinishReason::kLength:
+      impl_->length.Increment();
+      break;
+    case FinishReason::kAbort:
+      impl_->abort.Increment();
+      break;
+    case FinishReason::kNone:
+    case FinishReason::kError:
+      impl_->error.Increment();
+      break;
+  }
+  impl_->end_to_end.Observe(record.end_to_end_s);
+  impl_->request_generation.Observe(record.generation_tokens);
+  if (record.times == nullptr) return;
+  const RequestTimes& times = *record.times;
+  impl_->queue.Observe(Seconds(times.last_scheduled - times.queued));
+  impl_->inference.Observe(Seconds(times.last_token - times.last_scheduled));
+  impl_->prefill.Observe(Seconds(times.first_token - times.last_scheduled));
+  const double decode = Seconds(times.last_token - times.first_token);
+  impl_->decode.Observe(decode);
+  impl_->request_preemptions.Observe(times.num_preemptions);
+  if (record.generation_tokens > 1) impl_->per_token.Observe(decode / (record.generation_tokens - 1));
+}
+
+void Metrics::ObserveFailure(bool aborted) {
+  (aborted ? impl_->abort : impl_->error).Increment();
+}
+
+void Metrics::ObserveHttp(std::string_view handler, std::string_view method, int status, double seconds) {
+  const Labels labels{{"handler", std::string(handler)}, {"method", std::string(method)}};
+  Labels with_status = labels;
+  with_status.emplace("status", std::to_string(status));
+  impl_->http_requests.Add(with_status).Increment();
+  impl_->http_duration.Add(labels, kHttpBuckets).Observe(seconds);
+}
+
+void Metrics::Update(const EngineStats& stats) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->running.Set(stats.num_requests_running);
+  impl_->waiting.Set(stats.num_requests_waiting);
+  const int held = stats.num_blocks_total - stats.num_blocks_free - stats.num_blocks_cached;
+  impl_->kv_usage.Set(stats.num_blocks_total > 0 ? static_cast<double>(held) / stats.num_blocks_total : 0.0);
+  impl_->prefix_queries.Update(stats.prefix_cache_queries);
+  impl_->prefix_hits.Update(stats.prefix_cache_hits);
+  impl_->cached_tokens.Update(stats.prefix_cache_hits);
+  impl_->evicted.Update(stats.prefix_cache_evicted_blocks);
+  impl_->preemptions.Update(stats.preemptions);
+  impl_->prompt_tokens.Update(stats.prompt_tokens);
+  impl_->generation_tokens.Update(stats.generation_tokens);
+
+  constexpr std::size_t kNumBuckets = std::size(kStepTokenBuckets) + 1;
+  if (stats.step_tokens_histogram.size() != kNumBuckets) return;  // an engine that has not stepped yet
+  if (stats.step_tokens_sum < impl_->step_tokens_sum || impl_->step_tokens.empty()) {
+    impl_->step_tokens.assign(kNumBuckets, 0);
+    impl_->step_tokens_sum = 0;
+  }
+  std::vector<double> increments(kNumBuckets);
+  for (std::size_t i = 0; i < kNumBuckets; ++i) {
+    const std::uint64_t now = stats.step_tokens_histogram[i];
+    increments[i] = static_cast<double>(now - std::min(now, impl_->step_tokens[i]));
+  }
+  impl_->iteration_tokens.ObserveMultiple(
+      increments, static_cast<double>(stats.step_tokens_sum - impl_->step_tokens_sum));
+  impl_->step_tokens = stats.step_tokens_histogram;
+  impl_->step_tokens_sum = stats.step_tokens_sum;
+}
+
+void Metrics::SetInfo(const EngineInfo& info) {
+  Labels labels = impl_->labels;
+  labels.emplace("block_size", std::to_string(info.block_size));
+  labels.emplace("num_gpu_blocks", std::to_string(info.num_blocks));
+  labels.emplace("cache_dtype", info.kv_dtype);
+  prometheus::BuildGauge()
+      .Name("vllm:cache_config_info")
+      .Help("The KV pool.")
+      .Register(impl_->registry)
+      .Add(labels)
+      .Set(1);
+}
+
+std::string Metrics::Serialize() const {
+  return prometheus::TextSerializer().Serialize(impl_->registry.Collect());
+}
+
+}  // namespace quire::server

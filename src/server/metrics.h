@@ -1,0 +1,50 @@
+// Prometheus metrics under vLLM's names, so that its dashboards work. What the front end sees it observes
+// itself; what only the engine knows is taken from EngineStats. Safe from any thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "api/engine_info.h"
+#include "api/events.h"
+
+namespace quire::server {
+
+// How one choice ended.
+struct FinishRecord {
+  FinishReason reason = FinishReason::kStop;
+  int generation_tokens = 0;
+  double end_to_end_s = 0;
+  const RequestTimes* times = nullptr;  // the engine's stamps, when it ended the choice
+};
+
+class Metrics {
+ public:
+  Metrics(const std::string& model_name, int max_model_len);
+  ~Metrics();
+
+  // One prompt of a request, before it is submitted.
+  void ObserveRequest(int prompt_tokens, int n, int max_tokens);
+  void ObserveTimeToFirstToken(double seconds);
+  void ObserveInterTokenLatency(double seconds);
+  void ObserveFinish(const FinishRecord& record);
+  // A choice that got an error, or that was aborted.
+  void ObserveFailure(bool aborted);
+  void ObserveHttp(std::string_view handler, std::string_view method, int status, double seconds);
+
+  // Brings gauges and counters up to what the engine says. An engine that was started again counts from zero:
+  // the counters here go on.
+  void Update(const EngineStats& stats);
+  void SetInfo(const EngineInfo& info);
+
+  // The text format of Prometheus, version 0.0.4.
+  std::string Serialize() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,143 @@
+// The API without its transport: what each route does. The HTTP layer asks Admit as soon as it has a
+// request's head, then one of the handlers when it has the body. Safe from any thread; what is slow says so.
+#pragma once
+
+#include <atomic>
+#include <expected>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "server/access.h"
+#include "server/answer.h"
+#include "server/config.h"
+#include "server/engine_monitor.h"
+#include "server/metrics.h"
+#include "server/prepare.h"
+#include "server/routes.h"
+#include "server/tracker.h"
+
+namespace quire::server {
+
+// A place among the `requests_max` generation requests; given back when it goes.
+class Admission {
+ public:
+  Admission() = default;
+  explicit Admission(std::atomic<int>* count) : count_(count) {}
+  Admission(Admission&& other) noexcept : count_(std::exchange(other.count_, nullptr)) {}
+  Admission& operator=(Admission&& other) noexcept {
+    std::swap(count_, other.count_);
+    return *this;
+  }
+  ~Admission() {
+    if (count_ != nullptr) count_->fetch_sub(1, std::memory_order_relaxed);  // a count alone
+  }
+
+ private:
+  std::atomic<int>* count_ = nullptr;
+};
+
+// One generation request in the engine. Whatever still runs when it goes is aborted.
+class Generation {
+ public:
+  Generation(std::unique_ptr<Answer> answer, RequestTracker* tracker)
+      : answer_(std::move(answer)), tracker_(tracker) {}
+  ~Generation();
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
+
+  // Submits every prompt; after an error the ones before it are aborted.
+  Result<> Submit(const std::shared_ptr<EventBox>& box);
+  // Hands the events on; in streams, appends to *out.
+  void Take(std::vector<ArrivedEvent> events, std::string* out);
+  void Fail(ApiError error);
+
+  bool is_stream() const { return answer_->spec().stream; }
+  bool is_done() const { return answer_->is_done(); }
+  bool has_failed() const { return answer_->has_failed(); }
+  std::string StreamEnd() const { return answer_->StreamEnd(); }
+  Reply Body() const { return answer_->Body(); }
+  // What stands at the beginning of a stream already: the echo of requests that need no engine.
+  std::string TakeStart() { return std::exchange(start_, {}); }
+
+ private:
+  void ReleaseAll();
+
+  std::unique_ptr<Answer> answer_;
+  RequestTracker* tracker_;
+  std::vector<std::optional<RequestId>> ids_;  // one for each prompt; nothing when it has ended
+  std::string start_;
+};
+
+class Service {
+ public:
+  // Everything outlives the service.
+  Service(const ServerConfig* config, const ServedModel* model, AccessControl access, RequestTracker* tracker,
+          EngineMonitor* monitor, Metrics* metrics, const Clock* clock);
+
+  struct Admitted {
+    RouteMatch match;
+    Admission admission;  // of generation requests
+  };
+  // Decides by the head alone, before a body is read: access, path, method, key, media type, readiness, room.
+  std::expected<Admitted, Reply> Admit(const RequestHead& head);
+  // The answer to OPTIONS.
+  Reply Options(const RequestHead& head, std::string_view requested_headers) const;
+  const AccessControl& access() const { return access_; }
+
+  // At once: /, /health, /ping, /version, /models, /metrics (as of the last statistics).
+  Reply HandleQuick(const RouteMatch& match) const;
+  // Tokenises or waits for the engine: /tokenize, /detokenize, /reset_prefix_cache.
+  Reply HandleSlow(const RouteMatch& match, std::string_view body);
+  // Parses, renders, tokenises and submits. `arrival` is when the head was read; `request_id` as the client
+  // sent it.
+  std::expected<std::unique_ptr<Generation>, Reply> StartGeneration(RouteId route, std::string_view body,
+                                                                    std::string_view request_id,
+                                                                    TimePoint arrival,
+                                                                    const std::shared_ptr<EventBox>& box);
+
+  // From now on: 503 for whatever generates, and for /health.
+  void SetDraining() { draining_.store(true, std::memory_order_relaxed); }  // a flag alone
+  void set_url(std::string url) { url_ = std::move(url); }                  // before the first request
+
+  EngineMonitor& monitor() { return *monitor_; }
+  Metrics& metrics() { return *metrics_; }
+  const Clock& clock() const { return *clock_; }
+
+ private:
+  std::optional<Reply> CheckReady() const;
+  // Null until the engine was ready for the first time.
+  std::shared_ptr<const ModelContext> Context();
+  void LogUnknownFields(const std::vector<std::string>& names);
+  Result<GenerationSpec> Prepare(RouteId route, const json::value& body, const ModelContext& model,
+                                 const RequestIdentity& identity);
+  void WriteModelCard(const std::string& name, JsonWriter* writer) const;
+  Reply Models() const;
+  Reply Model(const std::string& name) const;
+  Reply Health() const;
+  Reply Root() const;
+  Reply ResetPrefixCache();
+
+  const ServerConfig* config_;
+  const ServedModel* model_;
+  const AccessControl access_;
+  RequestTracker* tracker_;
+  EngineMonitor* monitor_;
+  Metrics* metrics_;
+  const Clock* clock_;
+  const std::int64_t started_at_;  // seconds since 1970
+  std::string url_;
+  std::atomic<bool> draining_{false};
+  std::atomic<int> num_admitted_{0};
+
+  std::mutex mutex_;                                // guards everything below
+  std::shared_ptr<const EngineInfo> context_info_;  // what context_ was made from
+  std::shared_ptr<const ModelContext> context_;     // shared with the requests that use it
+  std::set<std::string> unknown_fields_;            // logged already
+};
+
+}  // namespace quire::server

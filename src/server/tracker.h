@@ -1,0 +1,91 @@
+// Which engine request belongs to whom. One thread takes the engine's events and puts them into the box of
+// the HTTP request that waits for them; boxes are bounded, so that a client that does not read costs memory
+// only up to a limit and never a step of the engine.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "api/events.h"
+#include "base/clock.h"
+#include "wire/engine_client.h"
+
+namespace quire::server {
+
+struct ArrivedEvent {
+  int prompt = 0;  // index within the HTTP request
+  EngineEvent event;
+  TimePoint at;  // when it came to the front end
+};
+
+// The events of one HTTP request. Shared by the session that waits for them and the tracker that fills it.
+class EventBox {
+ public:
+  // `wake` is called after the box got something, from the tracker's thread; not again before the next Take.
+  EventBox(std::size_t bytes_max, std::function<void()> wake)
+      : bytes_max_(bytes_max), wake_(std::move(wake)) {}
+
+  struct Content {
+    std::vector<ArrivedEvent> events;
+    bool overflowed = false;   // events were lost: the request cannot be answered
+    bool engine_gone = false;  // no more will come
+  };
+  Content Take();
+
+  // False when the box is full; then it stays so.
+  bool Put(ArrivedEvent event);
+  void SetEngineGone();
+
+  // The client has gone: what is not submitted yet need not be.
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  bool is_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }  // a hint; orders nothing
+
+ private:
+  void Wake(bool was_empty);
+
+  const std::size_t bytes_max_;
+  const std::function<void()> wake_;
+  std::atomic<bool> cancelled_{false};
+  std::mutex mutex_;  // guards everything below
+  std::size_t bytes_ = 0;
+  Content content_;
+};
+
+class RequestTracker {
+ public:
+  explicit RequestTracker(EngineClient* engine, const Clock* clock) : engine_(engine), clock_(clock) {}
+
+  // Registers and submits; the events of the request go to the box. After an error nothing is registered.
+  Result<RequestId> Submit(GenerateRequest request, int prompt, std::shared_ptr<EventBox> box);
+  RequestId NextId();
+  // Nobody waits for the request any more. Unless it has ended by itself, the engine is told.
+  void Release(RequestId id);
+
+  // Takes events until the engine is gone or `stop` is true.
+  void Run(const std::atomic<bool>& stop);
+
+  bool engine_gone() const { return engine_gone_.load(std::memory_order_acquire); }
+
+ private:
+  struct Entry {
+    std::shared_ptr<EventBox> box;
+    int prompt = 0;
+    int choices_left = 0;
+  };
+  void Dispatch(std::vector<EngineEvent> events);
+  void FailAll();
+
+  EngineClient* engine_;
+  const Clock* clock_;
+  std::atomic<std::uint64_t> next_id_{1};
+  std::atomic<bool> engine_gone_{false};  // release: every entry was failed before
+  std::mutex mutex_;                      // guards entries_
+  std::unordered_map<RequestId, Entry> entries_;
+};
+
+}  // namespace quire::server
