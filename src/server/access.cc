@@ -117,15 +117,13 @@ std::optional<Reply> AccessControl::CheckKey(const RequestHead& head) const {
     while (key.starts_with(' ')) key.remove_prefix(1);
     const Digest digest = Hash(key);
     // Every key is compared, whatever the others gave.
-    for (const Digest& known : keys_)
-      is_known |= CRYPTO_memcmp(digest.data(), known.data(), digest.size()) == 0;
+    for (const Digest& known : keys_) is_known |= CRYPTO_memcmp(digest.data(), known.data(), digest.size()) == 0;
   }
   if (is_known) return std::nullopt;
-  Reply reply =
-      ErrorReply(ApiError{.status = 401,
-                          .message = "Unauthorized: this server needs an API key, as Authorization: Bearer",
-                          .param = {},
-                          .code = "invalid_api_key"});
+  Reply reply = ErrorReply(ApiError{.status = 401,
+                                    .message = "Unauthorized: this server needs an API key, as Authorization: Bearer",
+                                    .param = {},
+                                    .code = "invalid_api_key"});
   reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   return reply;
 }

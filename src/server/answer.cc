@@ -31,9 +31,8 @@ Answer::Answer(GenerationSpec spec, const text::Tokenizer* tokenizer, Metrics* m
     const PreparedPrompt& prepared = spec_.prompts[static_cast<std::size_t>(prompt)];
     options.text_offset = CountCodePoints(prepared.text);
     for (int i = 0; i < spec_.sampling.n; ++i) {
-      choices_.push_back(Choice{.output = ChoiceOutput(options, prepared.ids),
-                                .index = static_cast<int>(choices_.size()),
-                                .prompt = prompt});
+      choices_.push_back(Choice{
+          .output = ChoiceOutput(options, prepared.ids), .index = static_cast<int>(choices_.size()), .prompt = prompt});
     }
     metrics_->ObserveRequest(static_cast<int>(prepared.ids.size()), spec_.sampling.n, prepared.max_tokens);
   }
@@ -74,10 +73,8 @@ void Answer::OnEvent(int prompt, const EngineEvent& event, TimePoint now, std::s
   Choice& choice = ChoiceOf(prompt, event.choice);
   if (choice.output.finish_reason() != FinishReason::kNone) return;  // ended by a stop string
   if (event.finish_reason == FinishReason::kError) {
-    return Fail({.status = 500,
-                 .message = "the engine could not finish the request: " + event.error,
-                 .param = {},
-                 .code = {}});
+    return Fail(
+        {.status = 500, .message = "the engine could not finish the request: " + event.error, .param = {}, .code = {}});
   }
   if (event.finish_reason == FinishReason::kAbort) {
     return Fail({.status = 503, .message = "the request was aborted", .param = {}, .code = {}});
@@ -208,14 +205,13 @@ Reply Answer::Body() const {
   std::vector<ChoiceView> views;
   for (const Choice& choice : choices_) {
     const auto prompt = static_cast<std::size_t>(choice.prompt);
-    views.push_back(
-        ChoiceView{.index = choice.index,
-                   .text = choice.text,
-                   .tokens = choice.tokens,
-                   .finish_reason = choice.output.finish_reason(),
-                   .stop_reason = &choice.output.stop_reason(),
-                   .prompt_ids = spec_.prompts[prompt].ids,
-                   .prompt_logprobs = spec_.prompt_logprobs ? &prompt_logprobs_[prompt] : nullptr});
+    views.push_back(ChoiceView{.index = choice.index,
+                               .text = choice.text,
+                               .tokens = choice.tokens,
+                               .finish_reason = choice.output.finish_reason(),
+                               .stop_reason = &choice.output.stop_reason(),
+                               .prompt_ids = spec_.prompts[prompt].ids,
+                               .prompt_logprobs = spec_.prompt_logprobs ? &prompt_logprobs_[prompt] : nullptr});
   }
   return Reply{.body = json_.Body(views, TotalUsage())};
 }

@@ -27,11 +27,7 @@ void WriteUsage(JsonWriter* writer, const Usage& usage) {
   writer->Key("prompt_tokens").Int(usage.prompt_tokens);
   writer->Key("completion_tokens").Int(usage.completion_tokens);
   writer->Key("total_tokens").Int(usage.prompt_tokens + usage.completion_tokens);
-  writer->Key("prompt_tokens_details")
-      .BeginObject()
-      .Key("cached_tokens")
-      .Int(usage.cached_tokens)
-      .EndObject();
+  writer->Key("prompt_tokens_details").BeginObject().Key("cached_tokens").Int(usage.cached_tokens).EndObject();
   writer->EndObject();
 }
 
@@ -103,8 +99,7 @@ void AnswerJson::WriteChoice(JsonWriter* writer, const ChoiceView& choice, bool 
   }
   WriteFinish(writer, choice);
   if (spec_->return_token_ids) {
-    if (!spec_->is_chat && !choice.prompt_ids.empty())
-      WriteTokenIds(writer, "prompt_token_ids", choice.prompt_ids);
+    if (!spec_->is_chat && !choice.prompt_ids.empty()) WriteTokenIds(writer, "prompt_token_ids", choice.prompt_ids);
     // The echoed prompt is among the tokens of the first chunk, but not among the generated ids.
     std::vector<TokenId> ids;
     for (const OutputToken& token : choice.tokens) {

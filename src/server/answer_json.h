@@ -36,8 +36,7 @@ struct ChoiceView {
 
 class AnswerJson {
  public:
-  AnswerJson(const GenerationSpec* spec, const text::Tokenizer* tokenizer)
-      : spec_(spec), tokenizer_(tokenizer) {}
+  AnswerJson(const GenerationSpec* spec, const text::Tokenizer* tokenizer) : spec_(spec), tokenizer_(tokenizer) {}
 
   // The first chunk of a choice of a chat: role and no text.
   std::string RoleChunk(const ChoiceView& choice, const std::optional<Usage>& usage) const;

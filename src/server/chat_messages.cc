@@ -43,8 +43,7 @@ Result<std::string> ReadPart(const json::value& part, const std::string& path) {
 Result<std::string> ReadContent(const json::value& content, const std::string& path) {
   if (content.is_string()) return std::string(content.get_string());
   if (!content.is_array()) {
-    return FailParam(path, "{} must be a string or an array of content parts, got {}", path,
-                     Preview(content));
+    return FailParam(path, "{} must be a string or an array of content parts, got {}", path, Preview(content));
   }
   QUIRE_TRY(const json::array* parts, ReadArray(content, path, kPartsMax));
   std::string text;
@@ -66,8 +65,7 @@ Result<json::value> ReadArguments(const json::object& function, const std::strin
   if (!parsed) {
     return FailParam(path, "{} must hold a JSON object: {}", path, parsed.error().message);
   }
-  if (!parsed->is_object())
-    return FailParam(path, "{} must hold a JSON object, got {}", path, Preview(*parsed));
+  if (!parsed->is_object()) return FailParam(path, "{} must hold a JSON object, got {}", path, Preview(*parsed));
   return *std::move(parsed);
 }
 
@@ -110,8 +108,7 @@ Result<> ReadAssistantMembers(const json::object& members, const std::string& pa
     if (FindMember(members, name) != nullptr) found_as = name;
   }
   if (found_as != nullptr) {
-    QUIRE_TRY(const std::string text,
-              ReadString(*FindMember(members, found_as), JoinPath(path, found_as), kNoLimit));
+    QUIRE_TRY(const std::string text, ReadString(*FindMember(members, found_as), JoinPath(path, found_as), kNoLimit));
     (*message)["reasoning"] = text;
     (*message)["reasoning_content"] = text;
   }

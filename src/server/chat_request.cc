@@ -44,8 +44,7 @@ Result<> ReadTemplateKwargs(const json::value& value, const std::string& path, C
 Result<> ReadDocuments(const json::value& value, const std::string& path, ChatPrompt* prompt) {
   QUIRE_TRY(const json::array* documents, ReadArray(value, path, kDocumentsMax));
   for (std::size_t i = 0; i < documents->size(); ++i) {
-    QUIRE_TRY([[maybe_unused]] const json::object* members,
-              ReadObject((*documents)[i], IndexPath(path, i), 64));
+    QUIRE_TRY([[maybe_unused]] const json::object* members, ReadObject((*documents)[i], IndexPath(path, i), 64));
   }
   prompt->template_kwargs["documents"] = *documents;
   return {};
@@ -55,12 +54,10 @@ Result<> ReadReasoningEffort(const json::value& value, const std::string& path, 
   QUIRE_TRY(const std::string effort, ReadString(value, path, 64));
   constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
   if (std::ranges::find(kEfforts, effort) == std::end(kEfforts)) {
-    return FailParam(path, "{} must be none, minimal, low, medium, high, xhigh or max, got {}", path,
-                     Preview(value));
+    return FailParam(path, "{} must be none, minimal, low, medium, high, xhigh or max, got {}", path, Preview(value));
   }
   // Templates know the effort under one of these names. What the client says in chat_template_kwargs wins.
-  if (!prompt->template_kwargs.contains("reasoning_effort"))
-    prompt->template_kwargs["reasoning_effort"] = effort;
+  if (!prompt->template_kwargs.contains("reasoning_effort")) prompt->template_kwargs["reasoning_effort"] = effort;
   if (effort == "none" && !prompt->template_kwargs.contains("enable_thinking")) {
     prompt->template_kwargs["enable_thinking"] = false;
   }
@@ -102,10 +99,9 @@ Result<> ReadToolChoice(const json::value& value, const std::string& path, ChatR
   if (!is_known) {
     return FailParam(path, "{} must be none, auto, required or a named tool, got {}", path, Preview(value));
   }
-  return std::unexpected(Error{
-      ErrorCode::kUnsupported,
-      fmt::format("{} {} is not supported by this server; only auto and none are", path, Preview(value)),
-      path});
+  return std::unexpected(
+      Error{ErrorCode::kUnsupported,
+            fmt::format("{} {} is not supported by this server; only auto and none are", path, Preview(value)), path});
 }
 
 constexpr FieldSpec<ChatRequest> kTable[] = {
@@ -129,8 +125,8 @@ Result<> CheckChat(const ChatRequest& request, const RequestLimits& limits) {
   if (request.top_logprobs) {
     if (!request.logprobs) return FailParam("top_logprobs", "top_logprobs needs logprobs=true");
     if (*request.top_logprobs > limits.logprobs_max) {
-      return FailParam("top_logprobs", "top_logprobs must be an integer from 0 to {}, got {}",
-                       limits.logprobs_max, *request.top_logprobs);
+      return FailParam("top_logprobs", "top_logprobs must be an integer from 0 to {}, got {}", limits.logprobs_max,
+                       *request.top_logprobs);
     }
   }
   const auto max_tokens = request.max_completion_tokens ? request.max_completion_tokens : request.max_tokens;
@@ -139,8 +135,8 @@ Result<> CheckChat(const ChatRequest& request, const RequestLimits& limits) {
     return FailParam(name, "{} must be at least 1 without prompt_logprobs, got 0", name);
   }
   if (request.min_tokens && max_tokens && *request.min_tokens > *max_tokens) {
-    return FailParam("min_tokens", "min_tokens must not be above max_completion_tokens={}, got {}",
-                     *max_tokens, *request.min_tokens);
+    return FailParam("min_tokens", "min_tokens must not be above max_completion_tokens={}, got {}", *max_tokens,
+                     *request.min_tokens);
   }
   return {};
 }
@@ -155,8 +151,7 @@ Result<> CheckChatPrompt(const ChatPrompt& prompt) {
   if (prompt.messages.empty()) return FailParam("messages", "messages is required");
   if (!prompt.continue_final_message) return {};
   if (prompt.add_generation_prompt.value_or(false)) {
-    return FailParam("continue_final_message",
-                     "continue_final_message and add_generation_prompt exclude each other");
+    return FailParam("continue_final_message", "continue_final_message and add_generation_prompt exclude each other");
   }
   const json::value& content = prompt.messages.back().get_object().at("content");
   if (!content.is_string()) {
@@ -166,8 +161,7 @@ Result<> CheckChatPrompt(const ChatPrompt& prompt) {
 }
 
 Result<ChatRequest> ParseChatRequest(const json::value& body, const RequestLimits& limits) {
-  if (!body.is_object())
-    return FailParam("", "the request body must be a JSON object, got {}", Preview(body));
+  if (!body.is_object()) return FailParam("", "the request body must be a JSON object, got {}", Preview(body));
   const json::object& members = body.get_object();
   ChatRequest request;
   std::vector<std::string_view> not_of_prompt;

@@ -5,8 +5,8 @@
 namespace quire::server {
 
 std::size_t CountCodePoints(std::string_view utf8) {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      utf8, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(
+      std::ranges::count_if(utf8, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));
 }
 
 ChoiceOutput::ChoiceOutput(const ChoiceOptions& options, std::span<const TokenId> prompt)
@@ -30,8 +30,7 @@ void ChoiceOutput::Push(const EngineEvent& event) {
     const bool is_stop_token = is_last && event.finish_reason == FinishReason::kStop;
     ++num_tokens_;
     if (keep_tokens_) {
-      OutputToken& token =
-          tokens_.emplace_back(OutputToken{.id = id, .text_offset = text_offset_, .logprobs = {}});
+      OutputToken& token = tokens_.emplace_back(OutputToken{.id = id, .text_offset = text_offset_, .logprobs = {}});
       if (i < event.logprobs.size()) token.logprobs = event.logprobs[i];
     }
     // The token that ended the choice is counted, but its text is no part of the answer unless that is asked

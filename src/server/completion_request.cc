@@ -40,12 +40,10 @@ Result<CompletionPrompt> ReadTextPrompt(const json::value& value, const std::str
   return prompt;
 }
 
-Result<CompletionPrompt> ReadIdPrompt(const json::value& value, const std::string& path,
-                                      const RequestLimits& limits) {
+Result<CompletionPrompt> ReadIdPrompt(const json::value& value, const std::string& path, const RequestLimits& limits) {
   CompletionPrompt prompt{.text = {}, .ids = {}, .is_text = false};
   // Longer lists are refused for their length, with the context length in the message, after they are read.
-  QUIRE_TRY(prompt.ids,
-            ReadTokenIds(value, path, std::numeric_limits<std::size_t>::max(), limits.vocab_size));
+  QUIRE_TRY(prompt.ids, ReadTokenIds(value, path, std::numeric_limits<std::size_t>::max(), limits.vocab_size));
   if (prompt.ids.empty()) return FailParam(path, "{} must not be empty", path);
   return prompt;
 }
@@ -58,11 +56,10 @@ Result<std::vector<CompletionPrompt>> ReadPrompts(const json::value& value, cons
     return prompts;
   }
   if (!value.is_array()) {
-    return FailParam(
-        path,
-        "prompt must be a string, an array of strings, an array of token ids or an array of those, "
-        "got {}",
-        Preview(value));
+    return FailParam(path,
+                     "prompt must be a string, an array of strings, an array of token ids or an array of those, "
+                     "got {}",
+                     Preview(value));
   }
   const json::array& items = value.get_array();
   if (items.empty()) return FailParam(path, "prompt must not be empty");
@@ -80,8 +77,7 @@ Result<std::vector<CompletionPrompt>> ReadPrompts(const json::value& value, cons
     } else if (items[i].is_array()) {
       QUIRE_TRY(prompts.emplace_back(), ReadIdPrompt(items[i], item_path, limits));
     } else {
-      return FailParam(item_path, "{} must be a string or an array of token ids, got {}", item_path,
-                       Preview(items[i]));
+      return FailParam(item_path, "{} must be a string or an array of token ids, got {}", item_path, Preview(items[i]));
     }
   }
   return prompts;
@@ -94,11 +90,9 @@ Result<> CheckCompletion(const Request& request, const json::object& members, co
                      *request.logprobs);
   }
   const std::int64_t n = request.n.value_or(1);
-  if (const json::value* best_of = members.if_contains("best_of");
-      best_of != nullptr && !best_of->is_null()) {
+  if (const json::value* best_of = members.if_contains("best_of"); best_of != nullptr && !best_of->is_null()) {
     // 0 and 1 are what old clients send for "not wanted".
-    if (const auto count = ReadInteger(*best_of, "best_of", 0, 20);
-        count && *count > std::max<std::int64_t>(n, 1)) {
+    if (const auto count = ReadInteger(*best_of, "best_of", 0, 20); count && *count > std::max<std::int64_t>(n, 1)) {
       return std::unexpected(UnsupportedFieldError("best_of", *best_of));
     }
   }
@@ -115,8 +109,7 @@ Result<> CheckCompletion(const Request& request, const json::object& members, co
 }  // namespace
 
 Result<CompletionRequest> ParseCompletionRequest(const json::value& body, const RequestLimits& limits) {
-  if (!body.is_object())
-    return FailParam("", "the request body must be a JSON object, got {}", Preview(body));
+  if (!body.is_object()) return FailParam("", "the request body must be a JSON object, got {}", Preview(body));
   const json::object& members = body.get_object();
   CompletionRequest request;
   std::vector<std::string_view> unknown;

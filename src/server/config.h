@@ -31,9 +31,8 @@ struct ServerConfig {
   std::vector<std::string> allowed_origins;
 
   std::size_t body_bytes_max = std::size_t{16} << 20;
-  std::size_t all_bodies_bytes_max = std::size_t{256}
-                                     << 20;  // of all requests that are being read or prepared
-  std::size_t header_bytes_max = 16 << 10;   // request line and all header fields
+  std::size_t all_bodies_bytes_max = std::size_t{256} << 20;  // of all requests that are being read or prepared
+  std::size_t header_bytes_max = 16 << 10;                    // request line and all header fields
   int header_fields_max = 100;
   int connections_max = 1024;
   // Generation requests in the house, tokenised or not; further ones get 503 with Retry-After before any
@@ -45,11 +44,10 @@ struct ServerConfig {
   std::size_t unread_output_bytes_max = std::size_t{4} << 20;
   int worker_threads = 2;  // parse, render and tokenise
 
-  std::chrono::milliseconds idle_timeout{75'000};  // between the requests of a connection
-  std::chrono::milliseconds header_timeout{
-      15'000};  // from the first byte of a request to the end of its headers
-  std::chrono::milliseconds body_timeout{60'000};   // from the headers to the end of the body
-  std::chrono::milliseconds write_timeout{30'000};  // without any progress, for a client that does not read
+  std::chrono::milliseconds idle_timeout{75'000};         // between the requests of a connection
+  std::chrono::milliseconds header_timeout{15'000};       // from the first byte of a request to the end of its headers
+  std::chrono::milliseconds body_timeout{60'000};         // from the headers to the end of the body
+  std::chrono::milliseconds write_timeout{30'000};        // without any progress, for a client that does not read
   std::chrono::milliseconds keep_alive_interval{15'000};  // SSE comment lines in silent streams; 0: none
   std::chrono::milliseconds drain_timeout{30'000};        // after SIGTERM, until running requests are aborted
 

@@ -56,21 +56,17 @@ Result<double> ReadNumber(const json::value& value, std::string_view path, doubl
   } else if (value.is_uint64()) {
     number = static_cast<double>(value.get_uint64());
   } else {
-    return FailParam(std::string(path), "{} must be a number from {} to {}, got {}", path, min, max,
-                     Preview(value));
+    return FailParam(std::string(path), "{} must be a number from {} to {}, got {}", path, min, max, Preview(value));
   }
   if (!(number >= min && number <= max)) {
-    return FailParam(std::string(path), "{} must be a number from {} to {}, got {}", path, min, max,
-                     Preview(value));
+    return FailParam(std::string(path), "{} must be a number from {} to {}, got {}", path, min, max, Preview(value));
   }
   return number;
 }
 
-Result<std::int64_t> ReadInteger(const json::value& value, std::string_view path, std::int64_t min,
-                                 std::int64_t max) {
+Result<std::int64_t> ReadInteger(const json::value& value, std::string_view path, std::int64_t min, std::int64_t max) {
   const auto refuse = [&] {
-    return FailParam(std::string(path), "{} must be an integer from {} to {}, got {}", path, min, max,
-                     Preview(value));
+    return FailParam(std::string(path), "{} must be an integer from {} to {}, got {}", path, min, max, Preview(value));
   };
   std::int64_t number = 0;
   if (value.is_int64()) {
@@ -100,8 +96,7 @@ Result<std::string> ReadString(const json::value& value, std::string_view path, 
   }
   const std::string_view text = value.get_string();
   if (text.size() > bytes_max) {
-    return FailParam(std::string(path), "{} has {} bytes; at most {} are allowed", path, text.size(),
-                     bytes_max);
+    return FailParam(std::string(path), "{} has {} bytes; at most {} are allowed", path, text.size(), bytes_max);
   }
   return std::string(text);
 }
@@ -111,27 +106,26 @@ Result<const json::array*> ReadArray(const json::value& value, std::string_view 
     return FailParam(std::string(path), "{} must be an array, got {}", path, Preview(value));
   }
   if (value.get_array().size() > items_max) {
-    return FailParam(std::string(path), "{} has {} items; at most {} are allowed", path,
-                     value.get_array().size(), items_max);
+    return FailParam(std::string(path), "{} has {} items; at most {} are allowed", path, value.get_array().size(),
+                     items_max);
   }
   return &value.get_array();
 }
 
-Result<const json::object*> ReadObject(const json::value& value, std::string_view path,
-                                       std::size_t members_max) {
+Result<const json::object*> ReadObject(const json::value& value, std::string_view path, std::size_t members_max) {
   if (!value.is_object()) {
     return FailParam(std::string(path), "{} must be an object, got {}", path, Preview(value));
   }
   if (value.get_object().size() > members_max) {
-    return FailParam(std::string(path), "{} has {} members; at most {} are allowed", path,
-                     value.get_object().size(), members_max);
+    return FailParam(std::string(path), "{} has {} members; at most {} are allowed", path, value.get_object().size(),
+                     members_max);
   }
   return &value.get_object();
 }
 
 bool IsEmptyValue(const json::value& value) {
-  return (value.is_string() && value.get_string().empty()) ||
-         (value.is_array() && value.get_array().empty()) || (value.is_object() && value.get_object().empty());
+  return (value.is_string() && value.get_string().empty()) || (value.is_array() && value.get_array().empty()) ||
+         (value.is_object() && value.get_object().empty());
 }
 bool IsFalse(const json::value& value) {
   return value.is_bool() && !value.get_bool();
@@ -148,8 +142,7 @@ bool IsNever(const json::value&) {
 
 Error UnsupportedFieldError(const std::string& path, const json::value& value) {
   return Error{ErrorCode::kUnsupported,
-               fmt::format("{} is not supported by this server (got {}); leave it out", path, Preview(value)),
-               path};
+               fmt::format("{} is not supported by this server (got {}); leave it out", path, Preview(value)), path};
 }
 
 }  // namespace quire::server

@@ -26,13 +26,11 @@ std::string IndexPath(std::string_view parent, std::size_t index);
 // One value. `path` names it in errors. Numbers are never taken from strings or booleans; a float that has no
 // fraction is an integer.
 Result<double> ReadNumber(const json::value& value, std::string_view path, double min, double max);
-Result<std::int64_t> ReadInteger(const json::value& value, std::string_view path, std::int64_t min,
-                                 std::int64_t max);
+Result<std::int64_t> ReadInteger(const json::value& value, std::string_view path, std::int64_t min, std::int64_t max);
 Result<bool> ReadBool(const json::value& value, std::string_view path);
 Result<std::string> ReadString(const json::value& value, std::string_view path, std::size_t bytes_max);
 Result<const json::array*> ReadArray(const json::value& value, std::string_view path, std::size_t items_max);
-Result<const json::object*> ReadObject(const json::value& value, std::string_view path,
-                                       std::size_t members_max);
+Result<const json::object*> ReadObject(const json::value& value, std::string_view path, std::size_t members_max);
 
 // How a field of the struct T is read.
 template <typename T>
@@ -73,8 +71,8 @@ struct UnsupportedField {
 template <typename T>
 struct FieldSpec {
   std::string_view name;
-  std::variant<NumberField<T>, IntegerField<T>, BoolField<T>, OptionalBoolField<T>, StringField<T>,
-               CustomField<T>, NoEffectField, UnsupportedField>
+  std::variant<NumberField<T>, IntegerField<T>, BoolField<T>, OptionalBoolField<T>, StringField<T>, CustomField<T>,
+               NoEffectField, UnsupportedField>
       how;
 };
 
@@ -127,8 +125,8 @@ Result<> ReadField(const FieldSpec<T>& spec, const json::value& value, const std
 
 // Reads every member of `object` that the table knows; the names of the others are appended to `unknown`.
 template <typename T>
-Result<> ReadFields(const json::object& object, std::string_view path, std::span<const FieldSpec<T>> table,
-                    T* target, std::vector<std::string_view>* unknown) {
+Result<> ReadFields(const json::object& object, std::string_view path, std::span<const FieldSpec<T>> table, T* target,
+                    std::vector<std::string_view>* unknown) {
   for (const auto& [key, value] : object) {
     const FieldSpec<T>* found = nullptr;
     for (const FieldSpec<T>& spec : table) {

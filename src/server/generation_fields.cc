@@ -177,8 +177,8 @@ std::span<const FieldSpec<GenerationFields>> GenerationFieldTable() {
   return kTable;
 }
 
-Result<std::vector<TokenId>> ReadTokenIds(const json::value& value, std::string_view path,
-                                          std::size_t items_max, int vocab_size) {
+Result<std::vector<TokenId>> ReadTokenIds(const json::value& value, std::string_view path, std::size_t items_max,
+                                          int vocab_size) {
   QUIRE_TRY(const json::array* items, ReadArray(value, path, items_max));
   std::vector<TokenId> ids;
   ids.reserve(items->size());
@@ -215,14 +215,13 @@ Result<> CheckGenerationFields(const GenerationFields& fields, const RequestLimi
   }
   for (const auto& [id, bias] : fields.logit_bias) {
     if (id.value() >= limits.vocab_size) {
-      return FailParam("logit_bias", "logit_bias names the token id {}; the vocabulary has the ids 0 to {}",
-                       id, limits.vocab_size - 1);
+      return FailParam("logit_bias", "logit_bias names the token id {}; the vocabulary has the ids 0 to {}", id,
+                       limits.vocab_size - 1);
     }
   }
   for (const TokenId id : fields.stop_token_ids) {
     if (id.value() >= limits.vocab_size) {
-      return FailParam("stop_token_ids",
-                       "stop_token_ids names the token id {}; the vocabulary has the ids 0 to {}", id,
+      return FailParam("stop_token_ids", "stop_token_ids names the token id {}; the vocabulary has the ids 0 to {}", id,
                        limits.vocab_size - 1);
     }
   }

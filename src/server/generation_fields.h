@@ -60,8 +60,8 @@ SamplingParams ResolveSampling(const GenerationFields& fields, const GenerationD
                                std::uint64_t random_seed);
 
 // A list of token ids below vocab_size.
-Result<std::vector<TokenId>> ReadTokenIds(const json::value& value, std::string_view path,
-                                          std::size_t items_max, int vocab_size);
+Result<std::vector<TokenId>> ReadTokenIds(const json::value& value, std::string_view path, std::size_t items_max,
+                                          int vocab_size);
 
 // Reads `object` by the common table and by the route's own.
 template <typename T>

@@ -22,8 +22,7 @@ void WriteChatToken(const TokenLogprob& token, const LogprobStyle& style, JsonWr
 }
 
 std::span<const TokenLogprob> Top(const PositionLogprobs& position, int num_top) {
-  return std::span(position.top)
-      .first(std::min<std::size_t>(position.top.size(), static_cast<std::size_t>(num_top)));
+  return std::span(position.top).first(std::min<std::size_t>(position.top.size(), static_cast<std::size_t>(num_top)));
 }
 
 // Several ids can have the same text (halves of characters all read U+FFFD), but a key may stand only once:
@@ -80,8 +79,7 @@ void WriteChatLogprobs(std::span<const OutputToken> tokens, const LogprobStyle& 
   writer->EndArray().Key("refusal").Null().EndObject();
 }
 
-void WriteCompletionLogprobs(std::span<const OutputToken> tokens, const LogprobStyle& style,
-                             JsonWriter* writer) {
+void WriteCompletionLogprobs(std::span<const OutputToken> tokens, const LogprobStyle& style, JsonWriter* writer) {
   writer->BeginObject();
   writer->Key("text_offset").BeginArray();
   for (const OutputToken& token : tokens) writer->Uint(token.text_offset);
@@ -101,8 +99,8 @@ void WriteCompletionLogprobs(std::span<const OutputToken> tokens, const LogprobS
   writer->EndArray().EndObject();
 }
 
-void WritePromptLogprobs(std::span<const std::optional<PositionLogprobs>> positions,
-                         const LogprobStyle& style, JsonWriter* writer) {
+void WritePromptLogprobs(std::span<const std::optional<PositionLogprobs>> positions, const LogprobStyle& style,
+                         JsonWriter* writer) {
   writer->BeginArray();
   for (const auto& position : positions) {
     if (!position) {

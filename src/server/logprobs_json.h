@@ -29,10 +29,9 @@ float FloorLogprob(float logprob);
 void WriteChatLogprobs(std::span<const OutputToken> tokens, const LogprobStyle& style, JsonWriter* writer);
 // {"text_offset","token_logprobs","tokens","top_logprobs"}; tokens without logprobs (the first of a prompt)
 // get null.
-void WriteCompletionLogprobs(std::span<const OutputToken> tokens, const LogprobStyle& style,
-                             JsonWriter* writer);
+void WriteCompletionLogprobs(std::span<const OutputToken> tokens, const LogprobStyle& style, JsonWriter* writer);
 // [null,{"17":{"logprob","rank","decoded_token"}},…]
-void WritePromptLogprobs(std::span<const std::optional<PositionLogprobs>> positions,
-                         const LogprobStyle& style, JsonWriter* writer);
+void WritePromptLogprobs(std::span<const std::optional<PositionLogprobs>> positions, const LogprobStyle& style,
+                         JsonWriter* writer);
 
 }  // namespace quire::server

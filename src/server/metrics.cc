@@ -23,8 +23,7 @@ using prometheus::Labels;
 
 const Buckets kFirstTokenBuckets = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
                                     1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
-const Buckets kTokenBuckets = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
-                               .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+const Buckets kTokenBuckets = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
 const Buckets kRequestBuckets = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                  30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 const Buckets kHttpBuckets = {.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60};
@@ -59,8 +58,7 @@ class Follower {
 
 struct Metrics::Impl {
   Impl(const std::string& model_name, int max_model_len)
-      : labels{{"model_name", model_name}, {"engine", "0"}},
-        max_model_len_buckets(OneTwoFive(max_model_len)) {}
+      : labels{{"model_name", model_name}, {"engine", "0"}}, max_model_len_buckets(OneTwoFive(max_model_len)) {}
 
   Gauge& AddGauge(const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(labels);
@@ -73,8 +71,7 @@ struct Metrics::Impl {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
   }
   Counter& AddFinish(const char* reason) {
-    return AddCounter("vllm:request_success_total", "Choices that ended, by reason.",
-                      {{"finished_reason", reason}});
+    return AddCounter("vllm:request_success_total", "Choices that ended, by reason.", {{"finished_reason", reason}});
   }
 
   prometheus::Registry registry{prometheus::Registry::InsertBehavior::Merge};
@@ -85,15 +82,12 @@ struct Metrics::Impl {
   Gauge& waiting = AddGauge("vllm:num_requests_waiting", "Requests that wait to be scheduled.");
   Gauge& kv_usage = AddGauge("vllm:kv_cache_usage_perc", "Part of the KV blocks that requests hold, 0 to 1.");
 
-  Follower prefix_queries{
-      &AddCounter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache.")};
+  Follower prefix_queries{&AddCounter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache.")};
   Follower prefix_hits{&AddCounter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.")};
-  Follower evicted{
-      &AddCounter("vllm:prefix_cache_evicted_blocks_total", "Cached blocks that were given up.")};
+  Follower evicted{&AddCounter("vllm:prefix_cache_evicted_blocks_total", "Cached blocks that were given up.")};
   Follower preemptions{&AddCounter("vllm:num_preemptions_total", "Preemptions.")};
   Follower prompt_tokens{&AddCounter("vllm:prompt_tokens_total", "Prompt tokens processed.")};
-  Follower cached_tokens{
-      &AddCounter("vllm:prompt_tokens_cached_total", "Prompt tokens taken from the cache.")};
+  Follower cached_tokens{&AddCounter("vllm:prompt_tokens_cached_total", "Prompt tokens taken from the cache.")};
   Follower generation_tokens{&AddCounter("vllm:generation_tokens_total", "Tokens generated.")};
   Counter& stop = AddFinish("stop");
   Counter& length = AddFinish("length");
@@ -102,24 +96,21 @@ struct Metrics::Impl {
 
   Histogram& first_token =
       AddHistogram("vllm:time_to_first_token_seconds", "Arrival to first token.", kFirstTokenBuckets);
-  Histogram& inter_token = AddHistogram("vllm:inter_token_latency_seconds",
-                                        "Time between successive outputs of a choice.", kTokenBuckets);
-  Histogram& per_token =
-      AddHistogram("vllm:request_time_per_output_token_seconds",
-                   "Decode time of a choice by its tokens after the first.", kTokenBuckets);
+  Histogram& inter_token =
+      AddHistogram("vllm:inter_token_latency_seconds", "Time between successive outputs of a choice.", kTokenBuckets);
+  Histogram& per_token = AddHistogram("vllm:request_time_per_output_token_seconds",
+                                      "Decode time of a choice by its tokens after the first.", kTokenBuckets);
   Histogram& end_to_end =
       AddHistogram("vllm:e2e_request_latency_seconds", "Arrival to the last token.", kRequestBuckets);
-  Histogram& queue = AddHistogram("vllm:request_queue_time_seconds",
-                                  "Time in the engine before it is scheduled.", kRequestBuckets);
+  Histogram& queue =
+      AddHistogram("vllm:request_queue_time_seconds", "Time in the engine before it is scheduled.", kRequestBuckets);
   Histogram& inference =
       AddHistogram("vllm:request_inference_time_seconds", "Scheduling to the last token.", kRequestBuckets);
   Histogram& prefill =
       AddHistogram("vllm:request_prefill_time_seconds", "Scheduling to the first token.", kRequestBuckets);
-  Histogram& decode =
-      AddHistogram("vllm:request_decode_time_seconds", "First to last token.", kRequestBuckets);
-  Histogram& iteration_tokens =
-      AddHistogram("vllm:iteration_tokens_total", "Tokens of an engine step.",
-                   Buckets(std::begin(kStepTokenBuckets), std::end(kStepTokenBuckets)));
+  Histogram& decode = AddHistogram("vllm:request_decode_time_seconds", "First to last token.", kRequestBuckets);
+  Histogram& iteration_tokens = AddHistogram("vllm:iteration_tokens_total", "Tokens of an engine step.",
+                                             Buckets(std::begin(kStepTokenBuckets), std::end(kStepTokenBuckets)));
   Histogram& request_prompt =
       AddHistogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", max_model_len_buckets);
   Histogram& request_generation =
@@ -225,8 +216,8 @@ void Metrics::Update(const EngineStats& stats) {
     const std::uint64_t now = stats.step_tokens_histogram[i];
     increments[i] = static_cast<double>(now - std::min(now, impl_->step_tokens[i]));
   }
-  impl_->iteration_tokens.ObserveMultiple(
-      increments, static_cast<double>(stats.step_tokens_sum - impl_->step_tokens_sum));
+  impl_->iteration_tokens.ObserveMultiple(increments,
+                                          static_cast<double>(stats.step_tokens_sum - impl_->step_tokens_sum));
   impl_->step_tokens = stats.step_tokens_histogram;
   impl_->step_tokens_sum = stats.step_tokens_sum;
 }

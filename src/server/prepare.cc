@@ -10,17 +10,16 @@ namespace {
 
 // Chooses the number of tokens to generate, or says why there is no room. `asked` is absent when the client
 // left it to the server: then the rest of the context is used.
-Result<int> FitMaxTokens(std::size_t prompt_tokens, std::optional<std::int64_t> asked,
-                         const char* prompt_param, const char* max_tokens_param, const ModelContext& model) {
+Result<int> FitMaxTokens(std::size_t prompt_tokens, std::optional<std::int64_t> asked, const char* prompt_param,
+                         const char* max_tokens_param, const ModelContext& model) {
   const std::int64_t length_max = model.limits.max_model_len;
   const std::int64_t prompt = static_cast<std::int64_t>(prompt_tokens);
   const auto refuse = [&](const char* param, std::int64_t completion) {
     return std::unexpected(Error{
         ErrorCode::kOutOfRange,
-        fmt::format(
-            "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the "
-            "prompt, {} for the completion). Please reduce the length of the prompt or of the completion.",
-            length_max, prompt + completion, prompt, completion),
+        fmt::format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the "
+                    "prompt, {} for the completion). Please reduce the length of the prompt or of the completion.",
+                    length_max, prompt + completion, prompt, completion),
         param});
   };
   if (prompt >= length_max) return refuse(prompt_param, asked.value_or(1));
@@ -34,15 +33,13 @@ void TruncatePrompt(std::optional<std::int64_t> tokens_max, std::optional<std::i
   if (!tokens_max) return;
   std::int64_t keep = *tokens_max;
   if (keep < 0)
-    keep = std::max<std::int64_t>(
-        1, model.limits.max_model_len - std::max<std::int64_t>(1, max_tokens.value_or(1)));
+    keep = std::max<std::int64_t>(1, model.limits.max_model_len - std::max<std::int64_t>(1, max_tokens.value_or(1)));
   const auto size = static_cast<std::int64_t>(ids->size());
   if (size > keep) ids->erase(ids->begin(), ids->begin() + (size - keep));
 }
 
 // What both routes do alike.
-GenerationSpec MakeSpec(const GenerationFields& fields, const ModelContext& model,
-                        const RequestIdentity& identity) {
+GenerationSpec MakeSpec(const GenerationFields& fields, const ModelContext& model, const RequestIdentity& identity) {
   GenerationSpec spec;
   spec.model = fields.model.empty() ? model.names.front() : fields.model;
   spec.system_fingerprint = model.system_fingerprint;
@@ -81,13 +78,12 @@ Result<std::string> RenderContinued(text::ChatTemplateInput input, const text::C
   constexpr std::string_view kMark = "QUIRE_CONTINUES_THE_FINAL_MESSAGE_HERE ";
   constexpr std::string_view kTrimmedMark = kMark.substr(0, kMark.size() - 1);
   json::string& content = input.messages.back().as_object().at("content").as_string();
-  content.append(kMark.data(), kMark.size());
+  content.append(kMark);
   QUIRE_TRY(std::string text, chat_template.Render(input));
   const std::size_t at = text.rfind(kTrimmedMark);
   if (at == std::string::npos) {
-    return FailParam(
-        "continue_final_message",
-        "continue_final_message: the chat template of this model does not show the final message");
+    return FailParam("continue_final_message",
+                     "continue_final_message: the chat template of this model does not show the final message");
   }
   const bool is_trimmed = text.compare(at, kMark.size(), kMark) != 0;
   text.resize(at);
@@ -108,9 +104,8 @@ void RenameDevelopers(const text::ChatTemplate& chat_template, json::array* mess
 
 Result<> CheckModelName(const std::string& name, const ModelContext& model) {
   if (name.empty() || std::ranges::find(model.names, name) != model.names.end()) return {};
-  return std::unexpected(
-      Error{ErrorCode::kNotFound,
-            fmt::format("The model `{}` does not exist.", SanitizeUtf8(name.substr(0, 200))), "model"});
+  return std::unexpected(Error{
+      ErrorCode::kNotFound, fmt::format("The model `{}` does not exist.", SanitizeUtf8(name.substr(0, 200))), "model"});
 }
 
 Result<std::string> RenderChat(const ChatPrompt& prompt, const ModelContext& model) {
@@ -133,21 +128,19 @@ Result<std::string> RenderChat(const ChatPrompt& prompt, const ModelContext& mod
   return std::unexpected(std::move(error));
 }
 
-Result<std::vector<TokenId>> EncodePrompt(const std::string& text, bool add_special_tokens,
-                                          const std::string& param, const ModelContext& model) {
+Result<std::vector<TokenId>> EncodePrompt(const std::string& text, bool add_special_tokens, const std::string& param,
+                                          const ModelContext& model) {
   // Normalisation can shorten a text, but not by much; a text beyond this has more tokens than fit.
   constexpr std::size_t kShrinkMax = 4;
   const std::size_t context = static_cast<std::size_t>(model.limits.max_model_len);
   if (text.size() / kShrinkMax / std::max<std::size_t>(model.token_bytes_max, 1) > context) {
-    return std::unexpected(
-        Error{ErrorCode::kOutOfRange,
-              fmt::format("This model's maximum context length is {} tokens; {} has {} bytes of "
-                          "text, which is more than that in any case.",
-                          context, param, text.size()),
-              param});
+    return std::unexpected(Error{ErrorCode::kOutOfRange,
+                                 fmt::format("This model's maximum context length is {} tokens; {} has {} bytes of "
+                                             "text, which is more than that in any case.",
+                                             context, param, text.size()),
+                                 param});
   }
-  auto ids =
-      model.tokenizer->Encode(text, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true});
+  auto ids = model.tokenizer->Encode(text, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true});
   if (!ids) return FailParam(param, "{}: {}", param, ids.error().message);
   if (ids->empty()) return FailParam(param, "{} must not be empty: it has no tokens", param);
   for (const TokenId id : *ids) {
@@ -169,8 +162,7 @@ Result<GenerationSpec> PrepareCompletion(CompletionRequest request, const ModelC
     CompletionPrompt& prompt = request.prompts[i];
     PreparedPrompt& prepared = spec.prompts.emplace_back();
     if (prompt.is_text) {
-      QUIRE_TRY(prepared.ids,
-                EncodePrompt(prompt.text, request.add_special_tokens.value_or(true), "prompt", model));
+      QUIRE_TRY(prepared.ids, EncodePrompt(prompt.text, request.add_special_tokens.value_or(true), "prompt", model));
       if (request.echo) prepared.text = std::move(prompt.text);
     } else {
       prepared.ids = std::move(prompt.ids);
@@ -179,8 +171,7 @@ Result<GenerationSpec> PrepareCompletion(CompletionRequest request, const ModelC
       }
     }
     TruncatePrompt(request.truncate_prompt_tokens, max_tokens, model, &prepared.ids);
-    QUIRE_TRY(prepared.max_tokens,
-              FitMaxTokens(prepared.ids.size(), max_tokens, "prompt", "max_tokens", model));
+    QUIRE_TRY(prepared.max_tokens, FitMaxTokens(prepared.ids.size(), max_tokens, "prompt", "max_tokens", model));
     prepared.seed = PromptSeed(request, spec.sampling.seed, i);
   }
   if (request.logprobs) {
@@ -193,8 +184,7 @@ Result<GenerationSpec> PrepareCompletion(CompletionRequest request, const ModelC
   return spec;
 }
 
-Result<GenerationSpec> PrepareChat(ChatRequest request, const ModelContext& model,
-                                   const RequestIdentity& identity) {
+Result<GenerationSpec> PrepareChat(ChatRequest request, const ModelContext& model, const RequestIdentity& identity) {
   GenerationSpec spec = MakeSpec(request, model, identity);
   spec.is_chat = true;
   spec.id = "chatcmpl-" + identity.id;

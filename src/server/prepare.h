@@ -24,8 +24,7 @@ struct ModelContext {
   GenerationDefaults defaults;
   RequestLimits limits;
   std::size_t token_bytes_max = 0;  // the longest entry of the vocabulary
-  std::string
-      system_fingerprint;  // "quire-" and a hash of whatever decides about the output besides the request
+  std::string system_fingerprint;   // "quire-" and a hash of whatever decides about the output besides the request
 };
 
 struct PreparedPrompt {
@@ -76,13 +75,12 @@ Result<> CheckModelName(const std::string& name, const ModelContext& model);
 
 Result<GenerationSpec> PrepareCompletion(CompletionRequest request, const ModelContext& model,
                                          const RequestIdentity& identity);
-Result<GenerationSpec> PrepareChat(ChatRequest request, const ModelContext& model,
-                                   const RequestIdentity& identity);
+Result<GenerationSpec> PrepareChat(ChatRequest request, const ModelContext& model, const RequestIdentity& identity);
 
 // The text that a chat prompt is for the model.
 Result<std::string> RenderChat(const ChatPrompt& prompt, const ModelContext& model);
 // Refuses text that is too long for the context whatever its tokens are, before tokenising it.
-Result<std::vector<TokenId>> EncodePrompt(const std::string& text, bool add_special_tokens,
-                                          const std::string& param, const ModelContext& model);
+Result<std::vector<TokenId>> EncodePrompt(const std::string& text, bool add_special_tokens, const std::string& param,
+                                          const ModelContext& model);
 
 }  // namespace quire::server

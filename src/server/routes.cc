@@ -13,11 +13,7 @@ constexpr Route kRoutes[] = {
     {.id = RouteId::kVersion, .path = "/version", .method = "GET"},
     {.id = RouteId::kMetrics, .path = "/metrics", .method = "GET"},
     {.id = RouteId::kModels, .path = "/v1/models", .method = "GET", .needs_key = true},
-    {.id = RouteId::kModel,
-     .path = "/v1/models/",
-     .method = "GET",
-     .takes_argument = true,
-     .needs_key = true},
+    {.id = RouteId::kModel, .path = "/v1/models/", .method = "GET", .takes_argument = true, .needs_key = true},
     {.id = RouteId::kCompletions,
      .path = "/v1/completions",
      .method = "POST",
@@ -62,8 +58,7 @@ std::string PercentDecode(std::string_view text) {
 }
 
 bool HasPath(const Route& route, std::string_view path) {
-  return route.takes_argument ? path.size() > route.path.size() && path.starts_with(route.path)
-                              : path == route.path;
+  return route.takes_argument ? path.size() > route.path.size() && path.starts_with(route.path) : path == route.path;
 }
 
 }  // namespace
@@ -83,17 +78,14 @@ std::expected<RouteMatch, Reply> MatchRoute(std::string_view method, std::string
   // The target comes from outside: it is shown only as far as it is short text.
   const std::string shown = SanitizeUtf8(path.substr(0, 100));
   if (!path_exists) {
-    return std::unexpected(ErrorReply(ApiError{.status = 404,
-                                               .message = fmt::format("there is nothing at {}", shown),
-                                               .param = {},
-                                               .code = "not_found"}));
+    return std::unexpected(ErrorReply(ApiError{
+        .status = 404, .message = fmt::format("there is nothing at {}", shown), .param = {}, .code = "not_found"}));
   }
-  Reply reply =
-      ErrorReply(ApiError{.status = 405,
-                          .message = fmt::format("{} has no method {}; it has {}", shown,
-                                                 SanitizeUtf8(method.substr(0, 20)), AllowedMethods(target)),
-                          .param = {},
-                          .code = "method_not_allowed"});
+  Reply reply = ErrorReply(ApiError{.status = 405,
+                                    .message = fmt::format("{} has no method {}; it has {}", shown,
+                                                           SanitizeUtf8(method.substr(0, 20)), AllowedMethods(target)),
+                                    .param = {},
+                                    .code = "method_not_allowed"});
   reply.headers.emplace_back("Allow", AllowedMethods(target));
   return std::unexpected(std::move(reply));
 }

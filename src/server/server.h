@@ -32,6 +32,9 @@ class Server {
   // thread.
   void Drain();
 
+  // Drain at SIGTERM and SIGINT, which must not be blocked in the process's threads.
+  void DrainOnSignals();
+
   // Until a drain is over, or the engine is gone for good: then every request has got its error, and the
   // result is kUnavailable.
   Result<> Wait();
@@ -44,7 +47,6 @@ class Server {
 
 // Start, Drain at SIGTERM or SIGINT (at once at the second one), Wait. `on_listening` gets the URL. The two
 // signals must not be blocked in the calling thread.
-Result<> Run(ServerConfig config, ServedModel model,
-             const std::function<void(const std::string& url)>& on_listening);
+Result<> Run(ServerConfig config, ServedModel model, const std::function<void(const std::string& url)>& on_listening);
 
 }  // namespace quire::server

@@ -13,8 +13,7 @@ namespace quire::server {
 namespace {
 
 std::int64_t UnixSeconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 // For ids and default seeds.
@@ -24,18 +23,6 @@ std::uint64_t RandomBits() {
     bits = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
   return bits;
-}
-
-// A client's own id is echoed when it is a plain word.
-std::string RequestIdOf(std::string_view own) {
-  const auto is_plain = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-           c == '_' || c == '.';
-  };
-  constexpr std::size_t kOwnIdBytesMax = 128;
-  if (!own.empty() && own.size() <= kOwnIdBytesMax && std::ranges::all_of(own, is_plain))
-    return std::string(own);
-  return fmt::format("{:016x}{:016x}", RandomBits(), RandomBits());
 }
 
 // FNV-1a: a name for a configuration, not a secret.
@@ -53,6 +40,16 @@ bool IsJson(std::string_view content_type) {
 }
 
 }  // namespace
+
+std::string RequestIdOf(std::string_view own) {
+  const auto is_plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
+           c == '.';
+  };
+  constexpr std::size_t kOwnIdBytesMax = 128;
+  if (!own.empty() && own.size() <= kOwnIdBytesMax && std::ranges::all_of(own, is_plain)) return std::string(own);
+  return fmt::format("{:016x}{:016x}", RandomBits(), RandomBits());
+}
 
 Generation::~Generation() {
   ReleaseAll();
@@ -72,9 +69,8 @@ Result<> Generation::Submit(const std::shared_ptr<EventBox>& box) {
   const int num_prompts = static_cast<int>(answer_->spec().prompts.size());
   for (int prompt = 0; prompt < num_prompts; ++prompt) {
     // A client that went away while its prompts were tokenised wants nothing any more.
-    if (box->is_cancelled()) return Fail(ErrorCode::kCancelled, "the client has gone");
-    QUIRE_TRY(const RequestId id,
-              tracker_->Submit(answer_->MakeRequest(prompt, tracker_->NextId()), prompt, box));
+    if (box->is_cancelled()) return quire::Fail(ErrorCode::kCancelled, "the client has gone");
+    QUIRE_TRY(const RequestId id, tracker_->Submit(answer_->MakeRequest(prompt, tracker_->NextId()), prompt, box));
     ids_.emplace_back(id);
   }
   return {};
@@ -95,8 +91,8 @@ void Generation::Fail(ApiError error) {
   ReleaseAll();
 }
 
-Service::Service(const ServerConfig* config, const ServedModel* model, AccessControl access,
-                 RequestTracker* tracker, EngineMonitor* monitor, Metrics* metrics, const Clock* clock)
+Service::Service(const ServerConfig* config, const ServedModel* model, AccessControl access, RequestTracker* tracker,
+                 EngineMonitor* monitor, Metrics* metrics, const Clock* clock)
     : config_(config),
       model_(model),
       access_(std::move(access)),
@@ -123,11 +119,10 @@ std::expected<Service::Admitted, Reply> Service::Admit(const RequestHead& head) 
   }
   if (route.takes_json) {
     if (!IsJson(head.content_type)) {
-      return std::unexpected(
-          ErrorReply(ApiError{.status = 415,
-                              .message = "the body must be JSON: Content-Type: application/json",
-                              .param = {},
-                              .code = "unsupported_media_type"}));
+      return std::unexpected(ErrorReply(ApiError{.status = 415,
+                                                 .message = "the body must be JSON: Content-Type: application/json",
+                                                 .param = {},
+                                                 .code = "unsupported_media_type"}));
     }
     if (!head.content_encoding.empty() && head.content_encoding != "identity") {
       return std::unexpected(ErrorReply(ApiError{.status = 415,
@@ -141,8 +136,8 @@ std::expected<Service::Admitted, Reply> Service::Admit(const RequestHead& head) 
   if (route.generates) {
     admitted.admission = Admission(&num_admitted_);
     if (num_admitted_.fetch_add(1, std::memory_order_relaxed) >= config_->requests_max) {
-      return std::unexpected(BusyReply(fmt::format(
-          "the server has {} requests already, which is its limit; try again", config_->requests_max)));
+      return std::unexpected(BusyReply(
+          fmt::format("the server has {} requests already, which is its limit; try again", config_->requests_max)));
     }
   }
   return admitted;
@@ -156,11 +151,10 @@ Reply Service::Options(const RequestHead& head, std::string_view requested_heade
   reply.headers.emplace_back("Allow", methods);
   if (access_.AllowOrigin(head)) {
     reply.headers.emplace_back("Access-Control-Allow-Methods", methods);
-    const bool is_plain =
-        requested_headers.size() <= 1024 && std::ranges::all_of(requested_headers, [](char c) {
-          return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
-                 c == '_' || c == ',' || c == ' ';
-        });
+    const bool is_plain = requested_headers.size() <= 1024 && std::ranges::all_of(requested_headers, [](char c) {
+                            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                                   c == '-' || c == '_' || c == ',' || c == ' ';
+                          });
     if (is_plain && !requested_headers.empty()) {
       reply.headers.emplace_back("Access-Control-Allow-Headers", std::string(requested_headers));
     }
@@ -180,18 +174,15 @@ std::shared_ptr<const ModelContext> Service::Context() {
   context->chat_template = model_->chat_template;
   context->defaults = model_->defaults;
   context->limits = {.vocab_size = info->vocab_size,
-                     .max_model_len = model_->max_model_len > 0
-                                          ? std::min(model_->max_model_len, info->max_model_len)
-                                          : info->max_model_len,
+                     .max_model_len = model_->max_model_len > 0 ? std::min(model_->max_model_len, info->max_model_len)
+                                                                : info->max_model_len,
                      .logprobs_max = config_->logprobs_max};
   for (int id = 0; id < model_->tokenizer->vocab_size(); ++id) {
-    context->token_bytes_max =
-        std::max(context->token_bytes_max, model_->tokenizer->TokenText(TokenId(id)).size());
+    context->token_bytes_max = std::max(context->token_bytes_max, model_->tokenizer->TokenText(TokenId(id)).size());
   }
-  context->system_fingerprint =
-      fmt::format("quire-{:016x}",
-                  HashText(fmt::format("{}|{}|{}|{}|{}|{}", QUIRE_VERSION, info->model_path,
-                                       info->architecture, info->weight_formats, info->isa, info->kv_dtype)));
+  context->system_fingerprint = fmt::format(
+      "quire-{:016x}", HashText(fmt::format("{}|{}|{}|{}|{}|{}", QUIRE_VERSION, info->model_path, info->architecture,
+                                            info->weight_formats, info->isa, info->kv_dtype)));
   context_info_ = info;
   context_ = std::move(context);
   return context_;
@@ -224,21 +215,20 @@ Result<GenerationSpec> Service::Prepare(RouteId route, const json::value& body, 
   return PrepareCompletion(std::move(request), model, identity);
 }
 
-std::expected<std::unique_ptr<Generation>, Reply> Service::StartGeneration(
-    RouteId route, std::string_view body, std::string_view request_id, TimePoint arrival,
-    const std::shared_ptr<EventBox>& box) {
+std::expected<std::unique_ptr<Generation>, Reply> Service::StartGeneration(RouteId route, std::string_view body,
+                                                                           std::string_view request_id,
+                                                                           TimePoint arrival,
+                                                                           const std::shared_ptr<EventBox>& box) {
   const auto model = Context();
   if (model == nullptr) return std::unexpected(BusyReply("Loading model"));
   auto parsed = ParseJson(body, "request body");
   if (!parsed) return std::unexpected(ErrorReply(ApiError{.status = 400, .message = parsed.error().message}));
-  const RequestIdentity identity{
-      .id = RequestIdOf(request_id), .created = UnixSeconds(), .random_seed = RandomBits()};
+  const RequestIdentity identity{.id = std::string(request_id), .created = UnixSeconds(), .random_seed = RandomBits()};
   auto spec = Prepare(route, *parsed, *model, identity);
   if (!spec) return std::unexpected(ErrorReply(spec.error()));
   auto generation = std::make_unique<Generation>(
       std::make_unique<Answer>(*std::move(spec), model->tokenizer.get(), metrics_, arrival), tracker_);
-  if (auto submitted = generation->Submit(box); !submitted)
-    return std::unexpected(ErrorReply(submitted.error()));
+  if (auto submitted = generation->Submit(box); !submitted) return std::unexpected(ErrorReply(submitted.error()));
   return generation;
 }
 

@@ -23,6 +23,9 @@
 
 namespace quire::server {
 
+// The name of a request: the client's own, when that is a plain word, or a random one.
+std::string RequestIdOf(std::string_view own);
+
 // A place among the `requests_max` generation requests; given back when it goes.
 class Admission {
  public:
@@ -44,8 +47,7 @@ class Admission {
 // One generation request in the engine. Whatever still runs when it goes is aborted.
 class Generation {
  public:
-  Generation(std::unique_ptr<Answer> answer, RequestTracker* tracker)
-      : answer_(std::move(answer)), tracker_(tracker) {}
+  Generation(std::unique_ptr<Answer> answer, RequestTracker* tracker) : answer_(std::move(answer)), tracker_(tracker) {}
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
@@ -96,8 +98,7 @@ class Service {
   // Parses, renders, tokenises and submits. `arrival` is when the head was read; `request_id` as the client
   // sent it.
   std::expected<std::unique_ptr<Generation>, Reply> StartGeneration(RouteId route, std::string_view body,
-                                                                    std::string_view request_id,
-                                                                    TimePoint arrival,
+                                                                    std::string_view request_id, TimePoint arrival,
                                                                     const std::shared_ptr<EventBox>& box);
 
   // From now on: 503 for whatever generates, and for /health.

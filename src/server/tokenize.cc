@@ -38,8 +38,7 @@ constexpr FieldSpec<DetokenizeRequest> kDetokenizeTable[] = {
 };
 
 Result<TokenizeRequest> ParseTokenize(const json::value& body) {
-  if (!body.is_object())
-    return FailParam("", "the request body must be a JSON object, got {}", Preview(body));
+  if (!body.is_object()) return FailParam("", "the request body must be a JSON object, got {}", Preview(body));
   const json::object& members = body.get_object();
   TokenizeRequest request;
   std::vector<std::string_view> unknown;
@@ -66,8 +65,7 @@ Result<std::string> Tokenize(const json::value& body, const ModelContext& model)
     QUIRE_TRY(text, RenderChat(request, model));
   }
   auto ids = model.tokenizer->Encode(
-      text,
-      {.add_special_tokens = request.add_special_tokens.value_or(!is_chat), .parse_special_tokens = true});
+      text, {.add_special_tokens = request.add_special_tokens.value_or(!is_chat), .parse_special_tokens = true});
   if (!ids) return FailParam(is_chat ? "messages" : "prompt", "{}", ids.error().message);
   std::string reply;
   JsonWriter writer(&reply);
@@ -90,8 +88,7 @@ Result<std::string> Tokenize(const json::value& body, const ModelContext& model)
 }
 
 Result<std::string> Detokenize(const json::value& body, const ModelContext& model) {
-  if (!body.is_object())
-    return FailParam("", "the request body must be a JSON object, got {}", Preview(body));
+  if (!body.is_object()) return FailParam("", "the request body must be a JSON object, got {}", Preview(body));
   const json::object& members = body.get_object();
   DetokenizeRequest request;
   std::vector<std::string_view> unknown;
@@ -99,8 +96,7 @@ Result<std::string> Detokenize(const json::value& body, const ModelContext& mode
   QUIRE_TRY_VOID(CheckModelName(request.model, model));
   const json::value* tokens = members.if_contains("tokens");
   if (tokens == nullptr || tokens->is_null()) return FailParam("tokens", "tokens is required");
-  QUIRE_TRY(const std::vector<TokenId> ids,
-            ReadTokenIds(*tokens, "tokens", kNoLimit, model.limits.vocab_size));
+  QUIRE_TRY(const std::vector<TokenId> ids, ReadTokenIds(*tokens, "tokens", kNoLimit, model.limits.vocab_size));
   std::string reply;
   JsonWriter writer(&reply);
   writer.BeginObject();

@@ -45,7 +45,7 @@ bool EventBox::Put(ArrivedEvent event) {
       content_.overflowed = true;
     }
   }
-  if (was_empty || !kept) wake_();
+  if (was_empty || !kept) wake_(!kept);
   return kept;
 }
 
@@ -54,7 +54,7 @@ void EventBox::SetEngineGone() {
     const std::lock_guard lock(mutex_);
     content_.engine_gone = true;
   }
-  wake_();
+  wake_(false);
 }
 
 RequestId RequestTracker::NextId() {

@@ -26,8 +26,9 @@ struct ArrivedEvent {
 // The events of one HTTP request. Shared by the session that waits for them and the tracker that fills it.
 class EventBox {
  public:
-  // `wake` is called after the box got something, from the tracker's thread; not again before the next Take.
-  EventBox(std::size_t bytes_max, std::function<void()> wake)
+  // `wake` is called when the box is no longer empty, and when events were lost because it was full (then with
+  // true); from the tracker's thread.
+  EventBox(std::size_t bytes_max, std::function<void(bool is_lost)> wake)
       : bytes_max_(bytes_max), wake_(std::move(wake)) {}
 
   struct Content {
@@ -46,10 +47,8 @@ class EventBox {
   bool is_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }  // a hint; orders nothing
 
  private:
-  void Wake(bool was_empty);
-
   const std::size_t bytes_max_;
-  const std::function<void()> wake_;
+  const std::function<void(bool)> wake_;
   std::atomic<bool> cancelled_{false};
   std::mutex mutex_;  // guards everything below
   std::size_t bytes_ = 0;

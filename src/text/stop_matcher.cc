@@ -26,7 +26,11 @@ StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_stop) : in
   }
 }
 
-std::string StopMatcher::Push(std::string_view text) {
+std::string StopMatcher::Push(std::string_view text) { return Append(text, /*may_match=*/true); }
+
+std::string StopMatcher::PushWithoutMatch(std::string_view text) { return Append(text, /*may_match=*/false); }
+
+std::string StopMatcher::Append(std::string_view text, bool may_match) {
   if (matched_.has_value()) return {};
   const std::size_t held_before = held_.size();
   held_.append(text);
@@ -36,6 +40,11 @@ std::string StopMatcher::Push(std::string_view text) {
     for (Stop& stop : stops_) {
       stop.Advance(held_[i]);
       if (stop.matched_bytes == stop.text.size()) {
+        if (!may_match) {
+          stop.matched_bytes = stop.border[stop.matched_bytes];
+          keep = std::max<std::size_t>(keep, stop.matched_bytes);
+          continue;
+        }
         matched_ = stop.text;
         held_.resize(include_stop_ ? i + 1 : i + 1 - stop.text.size());
         return std::exchange(held_, {});

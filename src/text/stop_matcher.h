@@ -17,6 +17,8 @@ class StopMatcher {
 
   // Appends text; returns what is safe to show now. After a match nothing more is returned.
   std::string Push(std::string_view text);
+  // The same for text in which no stop string may end (min_tokens); one that begins in it may end later.
+  std::string PushWithoutMatch(std::string_view text);
   // The end of the text: what was held back.
   std::string Finish();
 
@@ -32,6 +34,8 @@ class StopMatcher {
 
     void Advance(char c);
   };
+
+  std::string Append(std::string_view text, bool may_match);
 
   std::vector<Stop> stops_;
   bool include_stop_;
