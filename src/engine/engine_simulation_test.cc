@@ -77,6 +77,13 @@ class Simulation {
     for (int i = 0; i < 3; ++i) texts_.push_back(DrawTokens(config_.scheduler.max_model_len));
   }
 
+  // What happened, so that the test can tell that the simulations reach what they are for.
+  struct Counts {
+    std::uint64_t preemptions = 0, cache_hits = 0, evictions = 0, generated = 0;
+    int finished = 0, aborted = 0, failed = 0, refused = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
   void Run() {
     const int num_requests = Draw(1, 40);
     const bool has_faults = Chance(30);
@@ -173,6 +180,7 @@ class Simulation {
       ASSERT_TRUE(is_valid);
       tracked_.emplace(tracked.request.id, std::move(tracked));
     } else {
+      ++counts_.refused;
       ASSERT_EQ(added.error().code, is_valid ? ErrorCode::kUnavailable : ErrorCode::kInvalidArgument)
           << added.error().message;
     }
@@ -226,6 +234,8 @@ class Simulation {
         const Output& output = tracked.outputs[static_cast<std::size_t>(choice)];
         const Output expected = ExpectedOutput(config_, tracked.request, choice);
         ASSERT_NE(output.finish_reason, FinishReason::kNone) << "no terminal event";
+        if (output.finish_reason == FinishReason::kAbort) ++counts_.aborted;
+        if (output.finish_reason == FinishReason::kError) ++counts_.failed;
         if (output.finish_reason == FinishReason::kAbort || output.finish_reason == FinishReason::kError) {
           ASSERT_LE(output.tokens.size(), expected.tokens.size());
           ASSERT_TRUE(std::equal(output.tokens.begin(), output.tokens.end(), expected.tokens.begin()));
@@ -236,8 +246,15 @@ class Simulation {
         ASSERT_EQ(output.prompt_logprobs, expected.prompt_logprobs);
         ASSERT_EQ(output.finish_reason, expected.finish_reason);
         ASSERT_EQ(output.stop_token, expected.stop_token);
+        ++counts_.finished;
       }
     }
+    EngineStats stats;
+    engine_.scheduler().ReadStats(&stats);
+    counts_.preemptions = stats.preemptions;
+    counts_.cache_hits = stats.prefix_cache_hits;
+    counts_.evictions = stats.prefix_cache_evicted_blocks;
+    counts_.generated = stats.generation_tokens;
     const kv::KvManager& kv = engine_.scheduler().kv();
     ASSERT_EQ(kv.num_free_blocks() + kv.num_evictable_blocks(), kv.num_blocks());
     engine_.ResetPrefixCache();
@@ -253,6 +270,7 @@ class Simulation {
   std::map<RequestId, Tracked> tracked_;
   std::vector<EngineEvent> events_;
   int num_submitted_ = 0;
+  Counts counts_;
 };
 
 // A failed CHECK ends the program before a trace is printed, so the seed is printed here.
@@ -269,12 +287,34 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
   const std::uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
   const std::uint64_t num_seeds = only != nullptr ? 1 : count != nullptr ? std::strtoull(count, nullptr, 10) : 400;
   std::signal(SIGABRT, PrintSeed);
+  Simulation::Counts sum;
   for (std::uint64_t seed = first; seed < first + num_seeds; ++seed) {
     current_seed = static_cast<std::sig_atomic_t>(seed);
     SCOPED_TRACE("QUIRE_SEED=" + std::to_string(seed));
-    Simulation(seed).Run();
+    Simulation simulation(seed);
+    simulation.Run();
     if (HasFailure()) return;
+    const Simulation::Counts& counts = simulation.counts();
+    sum.preemptions += counts.preemptions;
+    sum.cache_hits += counts.cache_hits;
+    sum.evictions += counts.evictions;
+    sum.generated += counts.generated;
+    sum.finished += counts.finished;
+    sum.aborted += counts.aborted;
+    sum.failed += counts.failed;
+    sum.refused += counts.refused;
   }
+  std::printf(
+      "%d finished, %d aborted, %d failed, %d refused; %llu preemptions, %llu evictions, %llu tokens hit, %llu said\n",
+      sum.finished, sum.aborted, sum.failed, sum.refused, static_cast<unsigned long long>(sum.preemptions),
+      static_cast<unsigned long long>(sum.evictions), static_cast<unsigned long long>(sum.cache_hits),
+      static_cast<unsigned long long>(sum.generated));
+  if (num_seeds < 100) return;
+  EXPECT_GT(sum.finished, 10 * static_cast<int>(num_seeds));
+  EXPECT_GT(sum.preemptions, num_seeds / 2);
+  EXPECT_GT(sum.evictions, num_seeds);
+  EXPECT_GT(sum.cache_hits, 10 * num_seeds);
+  for (const int count : {sum.aborted, sum.failed, sum.refused}) EXPECT_GT(count, 20);
 }
 
 }  // namespace

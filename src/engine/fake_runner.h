@@ -41,8 +41,7 @@ class FakeModel {
                  std::span<const TokenId> masked) const {
     const std::uint64_t draw = Mix(Mix(chain, sampling.seed), static_cast<std::uint64_t>(choice));
     TokenId token(static_cast<std::int32_t>(draw % static_cast<std::uint64_t>(vocab_size_)));
-    while (std::ranges::find(masked, token) != masked.end())
-      token = TokenId((token.value() + 1) % vocab_size_);
+    while (std::ranges::find(masked, token) != masked.end()) token = TokenId((token.value() + 1) % vocab_size_);
     return token;
   }
   static PositionLogprobs Logprobs(std::uint64_t chain, TokenId token) {
@@ -87,7 +86,7 @@ class FakeRunner final : public Runner {
     EXPECT_EQ(result->sequences.size(), plan.sequences.size());
     int num_tokens = 0;
     for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
-      if (fails_next_ && 2 * i >= plan.sequences.size()) {
+      if (fails_next_ && i >= plan.sequences.size() / 2) {
         fails_next_ = false;
         return Fail(ErrorCode::kInternal, "the fake runner was told to fail");
       }
@@ -142,8 +141,7 @@ class FakeRunner final : public Runner {
     EXPECT_EQ(scheduled.samples, end == sequence.num_tokens() && sequence.wants_output());
     if (!scheduled.samples) return;
     found->tokens.push_back(model_.Sample(chain, sequence.sampling(), sequence.choice(), sequence.masked()));
-    if (sequence.sampling().logprobs)
-      found->logprobs.push_back(FakeModel::Logprobs(chain, found->tokens.back()));
+    if (sequence.sampling().logprobs) found->logprobs.push_back(FakeModel::Logprobs(chain, found->tokens.back()));
   }
 
   FakeModel model_;
