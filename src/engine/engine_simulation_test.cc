@@ -314,7 +314,7 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
   EXPECT_GT(sum.preemptions, num_seeds / 2);
   EXPECT_GT(sum.evictions, num_seeds);
   EXPECT_GT(sum.cache_hits, 10 * num_seeds);
-  for (const int count : {sum.aborted, sum.failed, sum.refused}) EXPECT_GT(count, 20);
+  for (const int some : {sum.aborted, sum.failed, sum.refused}) EXPECT_GT(some, 20);
 }
 
 }  // namespace
