@@ -18,6 +18,9 @@ constexpr std::string_view kSpaceMark = "\u2581";
 constexpr std::size_t kShortWord = 40;
 constexpr std::uint32_t kNowhere = UINT32_MAX;
 
+// More characters that may stand before a space mark in an entry than this, and looking for them does not pay.
+constexpr std::size_t kJoiningCharactersMax = 16;
+
 std::uint64_t PairKey(std::int32_t left, std::int32_t right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
 }
@@ -31,11 +34,18 @@ std::string_view FirstCharacter(std::string_view text) {
   return text.substr(0, DecodeUtf8(text).size);
 }
 
-// The offset of the first space mark in `text` that stands behind something else, or the size of `text`.
-std::size_t NextSpaceMark(std::string_view text) {
-  std::size_t start = 0;
-  while (text.substr(start).starts_with(kSpaceMark)) start += kSpaceMark.size();
-  return std::min(text.find(kSpaceMark, start), text.size());
+// The last character of a text that is not empty.
+std::uint32_t LastCharacter(std::string_view text) {
+  std::size_t i = text.size() - 1;
+  while (i > 0 && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) --i;
+  return DecodeUtf8(text.substr(i)).code_point;
+}
+
+// The offset of the first space mark in `text`, from `begin` on, that stands behind something else, or the size of
+// `text`.
+std::size_t NextSpaceMark(std::string_view text, std::size_t begin) {
+  while (text.substr(begin).starts_with(kSpaceMark)) begin += kSpaceMark.size();
+  return std::min(text.find(kSpaceMark, begin), text.size());
 }
 
 }  // namespace
@@ -57,7 +67,7 @@ BpeModel::BpeModel(const Vocabulary* vocabulary, BpeOptions options, bool words_
       byte_symbols_[byte] = id->value();
     }
   } else {
-    splits_before_space_mark_ = MergesKeepSpaceMarksInFront();
+    FindCharactersBeforeSpaceMarks();
   }
   FindWholeWords();
   options_.merges = {};  // the table holds them
@@ -82,16 +92,35 @@ void BpeModel::BuildMergeTable() {
   }
 }
 
-// Text-mode words of SentencePiece-style models are whole texts. When no merge can cross the border before a
-// space mark, each part between such borders can be encoded by itself: shorter words, and most of them are
-// entries.
-bool BpeModel::MergesKeepSpaceMarksInFront() const {
-  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty()) return false;
-  if (!vocabulary_->Find(kSpaceMark).has_value()) return false;
-  return std::ranges::all_of(options_.merges, [&](const Merge& merge) {
+// Words of SentencePiece-style models are whole texts. No merge can cross the border between a character and a space
+// mark behind it unless some merge makes an entry in which the two are neighbours. Between borders that no merge can
+// cross each part can be encoded by itself: shorter words, and most of them are entries.
+void BpeModel::FindCharactersBeforeSpaceMarks() {
+  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty()) return;
+  if (!vocabulary_->Find(kSpaceMark).has_value()) return;
+  for (const Merge& merge : options_.merges) {
+    // Tokens that stand for other characters than those of their text would need a closer look.
+    const bool stands_for_another = std::ranges::find(options_.byte_tokens, merge.left) != options_.byte_tokens.end() ||
+                                    (options_.unknown.has_value() && options_.unknown->value() == merge.left);
+    if (options_.byte_fallback && stands_for_another) return;
     const std::string_view text = vocabulary_->Text(TokenId(merge.result));
-    return NextSpaceMark(text) == text.size();
-  });
+    for (std::size_t at = NextSpaceMark(text, 0); at < text.size(); at = NextSpaceMark(text, at)) {
+      const std::uint32_t before = LastCharacter(text.substr(0, at));
+      if (std::ranges::find(joins_space_mark_, before) == joins_space_mark_.end()) joins_space_mark_.push_back(before);
+    }
+    if (joins_space_mark_.size() > kJoiningCharactersMax) return;
+  }
+  splits_before_space_mark_ = true;
+}
+
+// The size of the first part of `word`; the parts are encoded by themselves.
+std::size_t BpeModel::FirstPart(std::string_view word) const {
+  std::size_t at = NextSpaceMark(word, 0);
+  while (at < word.size() &&
+         std::ranges::find(joins_space_mark_, LastCharacter(word.substr(0, at))) != joins_space_mark_.end()) {
+    at = NextSpaceMark(word, at);
+  }
+  return at;
 }
 
 void BpeModel::FindWholeWords() {
@@ -139,7 +168,7 @@ void BpeModel::Encode(std::string_view word, Scratch* scratch, std::vector<Token
   }
   if (!splits_before_space_mark_) return EncodeChunk(word, scratch, out);
   while (!word.empty()) {
-    const std::size_t size = NextSpaceMark(word);
+    const std::size_t size = FirstPart(word);
     EncodeChunk(word.substr(0, size), scratch, out);
     word.remove_prefix(size);
   }
@@ -210,23 +239,32 @@ void BpeModel::AppendSymbols(std::string_view chunk, std::vector<std::int32_t>* 
 void BpeModel::MergeShort(std::vector<std::int32_t>* symbols) const {
   std::size_t size = symbols->size();
   if (size < 2) return;
-  // best[i] is the merge of symbols i and i + 1.
-  std::array<const Slot*, kShortWord> best;
+  // ranks[i] and results[i] are of the merge of symbols i and i + 1; kNowhere: they do not merge.
+  std::array<std::uint32_t, kShortWord> ranks;
+  std::array<std::int32_t, kShortWord> results;
   std::int32_t* const s = symbols->data();
-  for (std::size_t i = 0; i + 1 < size; ++i) best[i] = FindMerge(s[i], s[i + 1]);
+  const auto look_up = [&](std::size_t i) {
+    const Slot* merge = FindMerge(s[i], s[i + 1]);
+    ranks[i] = merge == nullptr ? kNowhere : merge->rank;
+    results[i] = merge == nullptr ? 0 : merge->result;
+  };
+  for (std::size_t i = 0; i + 1 < size; ++i) look_up(i);
   while (size >= 2) {
-    std::size_t at = size;
-    for (std::size_t i = 0; i + 1 < size; ++i) {
-      if (best[i] != nullptr && (at == size || best[i]->rank < best[at]->rank)) at = i;
+    // The smallest rank in one pass and its first place in another: both are loops that become vector code.
+    std::uint32_t best = kNowhere;
+    for (std::size_t i = 0; i + 1 < size; ++i) best = std::min(best, ranks[i]);
+    if (best == kNowhere) break;
+    std::size_t at = 0;
+    while (ranks[at] != best) ++at;
+    s[at] = results[at];
+    for (std::size_t i = at + 1; i + 1 < size; ++i) s[i] = s[i + 1];
+    for (std::size_t i = at + 1; i + 2 < size; ++i) {
+      ranks[i] = ranks[i + 1];
+      results[i] = results[i + 1];
     }
-    if (at == size) break;
-    s[at] = best[at]->result;
-    std::copy(s + at + 2, s + size, s + at + 1);
-    std::copy(best.begin() + static_cast<std::ptrdiff_t>(at) + 1, best.begin() + static_cast<std::ptrdiff_t>(size) - 1,
-              best.begin() + static_cast<std::ptrdiff_t>(at));
     --size;
-    if (at > 0) best[at - 1] = FindMerge(s[at - 1], s[at]);
-    if (at + 1 < size) best[at] = FindMerge(s[at], s[at + 1]);
+    if (at > 0) look_up(at - 1);
+    if (at + 1 < size) look_up(at);
   }
   symbols->resize(size);
 }

@@ -67,7 +67,8 @@ class BpeModel {
 
   void BuildMergeTable();
   void FindWholeWords();
-  bool MergesKeepSpaceMarksInFront() const;
+  void FindCharactersBeforeSpaceMarks();
+  std::size_t FirstPart(std::string_view word) const;
   const Slot* FindMerge(std::int32_t left, std::int32_t right) const;
   std::optional<TokenId> FindWord(std::string_view word) const;
   void EncodeChunk(std::string_view chunk, Scratch* scratch, std::vector<TokenId>* out) const;
@@ -80,6 +81,7 @@ class BpeModel {
   BpeOptions options_;
   bool words_are_bytes_;
   bool splits_before_space_mark_ = false;
+  std::vector<std::uint32_t> joins_space_mark_;  // characters that entries have right before a space mark
   std::vector<Slot> merges_;
   std::array<std::int32_t, 256> byte_symbols_ = {};   // words_are_bytes_: the entry of each byte
   std::array<std::int32_t, 128> ascii_symbols_ = {};  // otherwise: the entry of each ASCII character, or −1
