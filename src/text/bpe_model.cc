@@ -192,7 +192,10 @@ void BpeModel::EncodeChunk(std::string_view chunk, Scratch* scratch, std::vector
 std::int32_t BpeModel::FindSymbol(std::string_view character, bool first, bool last) const {
   const bool plain =
       (first || options_.continuing_subword_prefix.empty()) && (!last || options_.end_of_word_suffix.empty());
-  if (plain && character.size() == 1) return ascii_symbols_[static_cast<unsigned char>(character[0])];
+  // A single byte may also be a part of an entry that is not UTF-8.
+  if (plain && static_cast<unsigned char>(character[0]) < 0x80) {
+    return ascii_symbols_[static_cast<unsigned char>(character[0])];
+  }
   std::optional<TokenId> id;
   if (plain) {
     id = vocabulary_->Find(character);

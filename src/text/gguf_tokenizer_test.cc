@@ -156,6 +156,47 @@ INSTANTIATE_TEST_SUITE_P(Vocabularies, GgufVocabularyFile, testing::Values("gpt-
                            return name;
                          });
 
+TEST(GgufTokenizer, EntriesThatAreNotUtf8AreBytes) {
+  const auto tokenizer = LoadGgufTokenizer(
+      {.model = "gpt2", .pre = "gpt-2", .tokens = {"a", "\xF6\xFE", "a\xBD"}, .merges = {}}, "x.gguf");
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  EXPECT_EQ((*tokenizer)->Encode("a", {}).value(), std::vector{TokenId(0)});
+  EXPECT_EQ((*tokenizer)->Decode(std::vector{TokenId(0), TokenId(1)}, true), "a\xF6\xFE");
+}
+
+TEST(GgufTokenizer, RefusesBrokenVocabularies) {
+  const auto refused = [](const GgufVocabulary& vocabulary) {
+    const auto tokenizer = LoadGgufTokenizer(vocabulary, "x.gguf");
+    return !tokenizer.has_value() && tokenizer.error().message.starts_with("x.gguf: ");
+  };
+  EXPECT_FALSE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a", "b", "ab"}, .merges = {"a b"}}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2"}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a", "a"}}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a", "b"}, .merges = {"a b"}}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a", "b"}, .merges = {"a"}}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a", "b"}, .merges = {""}}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a", "b"}, .token_types = {1}}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a"}, .bos_id = 1}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a"}, .eos_id = -1}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a"}, .add_bos = true}));
+  EXPECT_TRUE(refused({.model = "gpt2", .pre = "gpt-2", .tokens = {"a", "\xBF"}, .bos_id = 1}));
+  EXPECT_TRUE(refused({.model = "llama", .pre = "default", .tokens = {"a", "b", "c"}}));       // no scores
+  EXPECT_TRUE(refused({.model = "llama", .pre = "default", .tokens = {"a"}, .scores = {0}}));  // BOS is 1
+}
+
+TEST(GgufTokenizer, EveryPreTokenizerLoads) {
+  for (const char* pre :
+       {"",          "default",   "llama3", "llama-bpe",        "dbrx",        "tekken", "gpt-2",  "mpt",
+        "olmo",      "qwen2",     "qwen35", "deepseek-r1-qwen", "stablelm2",   "gpt-4o", "llama4", "falcon",
+        "starcoder", "command-r", "smollm", "deepseek-coder",   "deepseek-v3", "bloom",  "viking", "seed-coder",
+        "bailingmoe"}) {
+    const auto tokenizer = LoadGgufTokenizer(
+        {.model = "gpt2", .pre = pre, .tokens = {"a", "<s>"}, .bos_id = 1, .add_bos = false}, "x.gguf");
+    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    EXPECT_EQ((*tokenizer)->Encode("a", {}).value(), std::vector{TokenId(0)}) << pre;
+  }
+}
+
 TEST(GgufTokenizer, RefusesWhatItDoesNotKnow) {
   GgufVocabulary vocabulary{.model = "gpt2", .pre = "no-such-pre", .tokens = {"a"}};
   auto tokenizer = LoadGgufTokenizer(vocabulary, "x.gguf");

@@ -174,6 +174,11 @@ Result<std::unique_ptr<Tokenizer>> MakePipelineTokenizer(TokenizerParts parts, s
   QUIRE_TRY_VOID(parts.vocabulary->CheckDensity(name));
   std::vector<std::string> contents;
   for (const AddedToken& token : parts.added_tokens) {
+    // Anything else could be found inside a character and cut it in two.
+    if (!IsValidUtf8(token.content)) {
+      return Fail(ErrorCode::kCorrupt, "{}: the text of the token {}, which is searched in texts, is not valid UTF-8",
+                  name, token.id);
+    }
     std::string buffer;
     bool at_origin = true;
     if (token.normalized) {
