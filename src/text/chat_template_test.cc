@@ -96,7 +96,7 @@ TEST(ChatTemplateTest, ContentRoundTripsUnchanged) {
   const auto text = Render("{{ messages[0].content }}|{{ messages[1].content }}",
                            Chat(R"([{"content": "hello </think> world"}, {"content": "<think>\u0000\u2028\"'"}])"));
   ASSERT_TRUE(text) << MessageOf(text);
-  EXPECT_EQ(*text, std::string("hello </think> world|<think>\0\u2028\"'", 40));
+  EXPECT_EQ(*text, std::string("hello </think> world|<think>\0\u2028\"'", 34));
 }
 
 TEST(ChatTemplateTest, KwargsAreVariablesButCannotShadowTheRequest) {

@@ -12,7 +12,9 @@ struct Limits {
   // take about a second.
   std::int64_t steps_max = 20'000'000;
   // Bytes of all strings and lists built during the rendering, whether they still live or not.
-  std::int64_t bytes_max = std::int64_t{1} << 30;
+  std::int64_t bytes_max = std::int64_t{512} << 20;
+  // Of one string or list.
+  std::int64_t value_bytes_max = std::int64_t{64} << 20;
   std::size_t output_bytes_max = std::size_t{64} << 20;
   std::int64_t range_items_max = 100'000;  // as jinja2's sandbox
   // Nested evaluations (a macro call costs about ten): bounds the C++ stack, which is some 1 KB for each.

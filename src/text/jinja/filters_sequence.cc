@@ -349,11 +349,11 @@ Result<Value> Reverse(Interpreter& interpreter, Bound a, const Arguments&) {
   if (a[0].is_string()) {
     return Slice(a[0], Value::None(), Value::None(), Value::Integer(-1), interpreter);
   }
-  auto items = interpreter.Items(a[0]);
-  if (!items) return RenderError("argument must be iterable");
-  std::ranges::reverse(*items);
-  if (IsReversible(a[0])) return LazyList(interpreter, *std::move(items));
-  return interpreter.Built(Value::List(*std::move(items)));
+  if (!Cursor::Over(a[0])) return RenderError("argument must be iterable");
+  QUIRE_TRY(std::vector<Value> items, interpreter.Items(a[0]));
+  std::ranges::reverse(items);
+  if (IsReversible(a[0])) return LazyList(interpreter, std::move(items));
+  return interpreter.Built(Value::List(std::move(items)));
 }
 
 Result<Value> Sum(Interpreter& interpreter, Bound a, const Arguments&) {

@@ -40,24 +40,30 @@ Result<> Interpreter::CheckBudget() const {
 }
 
 Result<> Interpreter::CheckAffordable(Int bytes) const {
-  if (bytes <= Int{limits_.bytes_max} && budget_.CanAfford(static_cast<std::size_t>(std::max(bytes, Int{0}))))
-    return {};
-  return Fail(ErrorCode::kOutOfRange, "the chat template builds more than {} bytes of text and lists",
-              limits_.bytes_max);
+  if (bytes > Int{limits_.value_bytes_max}) {
+    return Fail(ErrorCode::kOutOfRange, "the chat template builds a text or list of more than {} bytes",
+                limits_.value_bytes_max);
+  }
+  if (bytes > 0 && !budget_.CanAfford(static_cast<std::size_t>(bytes))) {
+    return Fail(ErrorCode::kOutOfRange, "the chat template builds more than {} bytes of text and lists",
+                limits_.bytes_max);
+  }
+  return {};
 }
 
 Result<Value> Interpreter::Built(std::string text, bool markup) {
+  QUIRE_TRY_VOID(CheckAffordable(static_cast<Int>(text.size())));
   budget_.SpendBytes(text.size());
   QUIRE_TRY_VOID(CheckBudget());
   return Value::String(std::move(text), markup);
 }
 
 Result<Value> Interpreter::Built(Value container) {
-  if (container.is_sequence()) {
-    budget_.SpendBytes(container.items().size() * sizeof(Value));
-  } else if (container.kind() == Kind::kDict) {
-    budget_.SpendBytes(container.dict().entries.size() * 2 * sizeof(Value));
-  }
+  std::size_t bytes = 0;
+  if (container.is_sequence()) bytes = container.items().size() * sizeof(Value);
+  if (container.kind() == Kind::kDict) bytes = container.dict().entries.size() * 2 * sizeof(Value);
+  QUIRE_TRY_VOID(CheckAffordable(static_cast<Int>(bytes)));
+  budget_.SpendBytes(bytes);
   QUIRE_TRY_VOID(CheckBudget());
   if (container.height() > limits_.value_height_max) {
     return Fail(ErrorCode::kOutOfRange, "the chat template nests lists more than {} deep", limits_.value_height_max);

@@ -15,6 +15,7 @@ Result<Value> Interpreter::Evaluate(const Expr& node) {
   ++depth_;
   auto value = EvaluateKnown(node);
   --depth_;
+  if (!value) return Located(std::move(value).error(), node.line);
   return value;
 }
 
