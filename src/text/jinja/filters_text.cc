@@ -90,6 +90,7 @@ Result<Value> Indent(Interpreter& interpreter, Bound a, const Arguments&) {
     return RenderError("can't multiply sequence by non-int of type '{}'", a[1].type_name());
   }
   QUIRE_TRY(const Value text, Arithmetic(Operator::kAdd, a[0], Value::String("\n"), interpreter));
+  QUIRE_TRY_VOID(interpreter.CheckPartsAffordable(text.text()));
   const bool first = Truth(a[2]), blank = Truth(a[3]);
   std::string out;
   bool is_first = true;
@@ -125,6 +126,7 @@ Result<Value> Truncate(Interpreter& interpreter, Bound a, const Arguments&) {
 Result<Value> WordCount(Interpreter& interpreter, Bound a, const Arguments&) {
   QUIRE_TRY(const std::string text, interpreter.Text(a[0]));
   interpreter.budget()->SpendSteps(text.size() / 16);
+  QUIRE_TRY_VOID(interpreter.CheckPartsAffordable(text));
   Int words = 0;
   bool inside = false;
   for (const std::string_view character : Characters(text)) {
@@ -205,6 +207,7 @@ std::string UnescapeHtml(std::string_view text) {
 Result<Value> StripTags(Interpreter& interpreter, Bound a, const Arguments&) {
   QUIRE_TRY(std::string text, interpreter.Text(a[0]));
   interpreter.budget()->SpendSteps(text.size() / 16);
+  QUIRE_TRY_VOID(interpreter.CheckPartsAffordable(text));
   text = RemoveBetween(RemoveBetween(text, "<!--", "-->"), "<", ">");
   std::string out;
   for (const std::string_view word : SplitSpace(text, -1, /*from_right=*/false)) {

@@ -238,6 +238,7 @@ class PercentFormatter {
       rest_.remove_prefix(1);
       QUIRE_TRY(const std::string piece, Directive());
       out += piece;
+      QUIRE_TRY_VOID(interpreter_.CheckAffordable(static_cast<Int>(out.size())));
     }
     const bool mapping = values_.kind() == Kind::kDict;
     const bool ignorable = mapping || values_.kind() == Kind::kList || values_.kind() == Kind::kRange;

@@ -55,6 +55,10 @@ class Interpreter {
   Result<> CheckBudget() const;
   // Whether `bytes` more can be built: asked before something large is allocated.
   Result<> CheckAffordable(Int bytes) const;
+  // The same for work on the text's single characters or parts, each of which is remembered meanwhile.
+  Result<> CheckPartsAffordable(std::string_view text) const {
+    return CheckAffordable(static_cast<Int>(text.size() * sizeof(std::string_view)));
+  }
   Value NewNamespace(DictObject attributes);
   // Loops and namespaces change, so that values can come to hold themselves; what is noted here is emptied at the end.
   void NoteMutable(const std::shared_ptr<LoopObject>& loop) { loops_.push_back(loop); }

@@ -145,6 +145,7 @@ Result<Value> Interpreter::EvaluateConcat(const SequenceExpr& node) {
     QUIRE_TRY(const Value value, Evaluate(*item));
     QUIRE_TRY(const std::string part, Text(value));
     text += part;
+    QUIRE_TRY_VOID(CheckAffordable(static_cast<Int>(text.size())));
   }
   return Built(std::move(text));
 }

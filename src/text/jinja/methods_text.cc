@@ -69,17 +69,20 @@ template <bool kFromRight>
 Result<Value> Split(Interpreter& interpreter, Bound a, const Arguments&) {
   QUIRE_TRY(const Int max_splits, OptionalInteger(a[2], -1));
   const auto limit = static_cast<std::int64_t>(max_splits);
-  // Every part costs a view before it is paid for below.
-  QUIRE_TRY_VOID(interpreter.CheckAffordable(static_cast<Int>(a[0].text().size())));
   if (a[1].is_missing() || a[1].is_none()) {
+    QUIRE_TRY_VOID(interpreter.CheckPartsAffordable(a[0].text()));
     return TextList(interpreter, SplitSpace(a[0].text(), limit, kFromRight), a[0].is_markup());
   }
   if (!a[1].is_string()) return RenderError("must be str or None, not {}", a[1].type_name());
   if (a[1].text().empty()) return RenderError("empty separator");
+  interpreter.budget()->SpendSteps(a[0].text().size() / 64);
+  const std::size_t num_parts = CountOccurrences(a[0].text(), a[1].text()) + 1;
+  QUIRE_TRY_VOID(interpreter.CheckAffordable(static_cast<Int>(num_parts * sizeof(Value))));
   return TextList(interpreter, SplitAt(a[0].text(), a[1].text(), limit, kFromRight), a[0].is_markup());
 }
 
 Result<Value> TextSplitLines(Interpreter& interpreter, Bound a, const Arguments&) {
+  QUIRE_TRY_VOID(interpreter.CheckPartsAffordable(a[0].text()));
   return TextList(interpreter, SplitLines(a[0].text(), Truth(a[1])), a[0].is_markup());
 }
 
@@ -222,6 +225,7 @@ Result<Value> Aligned(Interpreter& interpreter, Bound a, const Arguments&) {
 
 Result<Value> ExpandTabs(Interpreter& interpreter, Bound a, const Arguments&) {
   QUIRE_TRY(const Int size, OptionalInteger(a[1], 8));
+  QUIRE_TRY_VOID(interpreter.CheckPartsAffordable(a[0].text()));
   std::string text;
   Int column = 0;
   for (const std::string_view character : Characters(a[0].text())) {
@@ -314,6 +318,7 @@ std::span<const Builtin> TextMethods() {
 Result<Value> ReplaceText(std::string_view text, std::string_view from, std::string_view to, Int count, bool markup,
                           Interpreter& interpreter) {
   interpreter.budget()->SpendSteps(text.size() / 64);
+  if (from.empty()) QUIRE_TRY_VOID(interpreter.CheckPartsAffordable(text));
   if (to.size() > from.size()) {
     const auto found = static_cast<Int>(CountOccurrences(text, from));
     const Int replaced = count < 0 ? found : std::min(found, count);

@@ -362,6 +362,7 @@ Result<Value> Slice(const Value& object, const Value& start, const Value& stop, 
   QUIRE_TRY(const SliceBounds bounds, ResolveSlice(*LengthOf(object), start, stop, step));
   if (object.is_string()) {
     interpreter.budget()->SpendSteps(object.text().size() / 64);
+    if (bounds.step != 1) QUIRE_TRY_VOID(interpreter.CheckPartsAffordable(object.text()));
     return interpreter.Built(SliceText(object.text(), bounds), object.is_markup());
   }
   if (object.kind() == Kind::kRange) {
