@@ -1,14 +1,12 @@
 #include "engine/loader.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include "base/cpu_topology.h"
-#include "base/json.h"
+#include "engine/affinity_keeper.h"
 #include "engine/memory_budget.h"
 #include "engine/model_runner.h"
 #include "weights/model_source.h"
@@ -18,22 +16,6 @@ namespace {
 
 constexpr int kBlockSize = kernels::KvLayout::block_size;
 constexpr double kMebibyte = 1 << 20;
-
-// The pool binds the calling thread to its first CPU, which is meant for the engine's thread: that one is started
-// while the binding holds and inherits it. The caller gets its freedom back.
-class AffinityKeeper {
- public:
-  AffinityKeeper() { saved_ = ::sched_getaffinity(0, sizeof mask_, &mask_) == 0; }
-  ~AffinityKeeper() {
-    if (saved_) ::sched_setaffinity(0, sizeof mask_, &mask_);
-  }
-  AffinityKeeper(const AffinityKeeper&) = delete;
-  AffinityKeeper& operator=(const AffinityKeeper&) = delete;
-
- private:
-  cpu_set_t mask_;
-  bool saved_ = false;
-};
 
 std::unique_ptr<ThreadPool> MakePool(int wanted, std::string* description) {
   CpuTopology topology = DetectCpuTopology();
@@ -157,7 +139,10 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const MemoryQuestion
                     static_cast<int>(std::min<std::int64_t>(wanted_length, blocks * kBlockSize))};
 }
 
-Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& progress) {
+namespace {
+
+// Leaves the calling thread bound to the pool's first CPU.
+Result<LoadedModel> LoadBound(const EngineOptions& options, const LoadProgress& progress) {
   LoadedModel loaded;
   const SteadyClock clock;
   const TimePoint start = clock.Now();
@@ -173,15 +158,25 @@ Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& 
   return loaded;
 }
 
-Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress& progress) {
+}  // namespace
+
+Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& progress) {
   QUIRE_TRY_VOID(options.Validate());
   const AffinityKeeper keeper;
+  return LoadBound(options, progress);
+}
+
+Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress& progress) {
+  QUIRE_TRY_VOID(options.Validate());
   LoadedEngine result;
   result.clock = std::make_unique<SteadyClock>();
-  QUIRE_TRY(result.loaded, LoadModel(options, progress));
+  // The pool binds the calling thread to its first CPU. That one is meant for the engine's thread, which is started
+  // below and inherits the binding.
+  const AffinityKeeper keeper;
+  QUIRE_TRY(result.loaded, LoadBound(options, progress));
   QUIRE_TRY(const MemoryPlan plan, PlanFor(options, result.loaded));
   const EngineConfig config = MakeEngineConfig(options, plan, result.loaded.model->config());
-  QUIRE_TRY_VOID(config.scheduler.Validate());
+  QUIRE_TRY_VOID(config.Validate());
   QUIRE_TRY(std::unique_ptr<ModelRunner> runner,
             ModelRunner::Create(result.loaded.model.get(), result.loaded.kernels, result.loaded.pool.get(),
                                 LimitsOf(options, plan.num_blocks)));
@@ -189,77 +184,6 @@ Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress
             LocalEngine::Create(config, MakeInfo(options, result.loaded), std::move(runner), result.clock.get()));
   QUIRE_TRY(result.info, result.engine->Info());
   return result;
-}
-
-namespace {
-
-text::GgufVocabulary ToTextVocabulary(weights::TextAssets::GgufVocabulary from) {
-  return {.model = std::move(from.model),
-          .pre = std::move(from.pre),
-          .tokens = std::move(from.tokens),
-          .scores = std::move(from.scores),
-          .token_types = std::move(from.token_types),
-          .merges = std::move(from.merges),
-          .bos_id = from.bos_id,
-          .eos_id = from.eos_id,
-          .unk_id = from.unk_id,
-          .add_bos = from.add_bos,
-          .add_eos = from.add_eos,
-          .add_space_prefix = from.add_space_prefix};
-}
-
-Result<text::SentencePieceOptions> SentencePieceOptionsOf(const weights::TextAssets& assets, const std::string& name) {
-  text::SentencePieceOptions options;
-  if (assets.tokenizer_config_json.empty()) return options;
-  QUIRE_TRY(const json::value config, ParseJson(assets.tokenizer_config_json, name + "/tokenizer_config.json"));
-  if (!config.is_object()) return options;
-  const auto flag = [&](std::string_view key, bool standard) {
-    const json::value* value = config.get_object().if_contains(key);
-    return value != nullptr && value->is_bool() ? value->get_bool() : standard;
-  };
-  options.add_bos = flag("add_bos_token", options.add_bos);
-  options.add_eos = flag("add_eos_token", options.add_eos);
-  return options;
-}
-
-Result<std::unique_ptr<text::Tokenizer>> MakeTokenizer(weights::TextAssets* assets, const std::string& name) {
-  if (!assets->tokenizer_json.empty()) return text::LoadTokenizerJson(assets->tokenizer_json, name + "/tokenizer.json");
-  if (assets->gguf_vocabulary)
-    return text::LoadGgufTokenizer(ToTextVocabulary(*std::move(assets->gguf_vocabulary)), name);
-  if (!assets->sentencepiece_model.empty()) {
-    QUIRE_TRY(const text::SentencePieceOptions options, SentencePieceOptionsOf(*assets, name));
-    return text::LoadSentencePiece(assets->sentencepiece_model, name + "/tokenizer.model", options);
-  }
-  return Fail(ErrorCode::kNotFound, "{} has no tokenizer (tokenizer.json, tokenizer.model or a GGUF vocabulary)", name);
-}
-
-// "models/demo/" → "demo", "model.gguf" → "model".
-std::string ModelName(const std::filesystem::path& path) {
-  std::error_code ignored;
-  std::filesystem::path full = std::filesystem::weakly_canonical(path, ignored);
-  if (ignored || full.empty()) full = path;
-  if (!full.has_filename()) full = full.parent_path();
-  return full.extension() == ".gguf" ? full.stem().string() : full.filename().string();
-}
-
-}  // namespace
-
-Result<TextSide> LoadTextSide(const std::filesystem::path& path) {
-  const std::string name = path.string();
-  QUIRE_TRY(const std::unique_ptr<weights::ModelSource> source, weights::ModelSource::Open(path));
-  QUIRE_TRY(weights::TextAssets assets, source->ReadTextAssets());
-  QUIRE_TRY(std::unique_ptr<text::Tokenizer> tokenizer, MakeTokenizer(&assets, name));
-  const bool has_own_template = !assets.chat_template.empty();
-  QUIRE_TRY(text::ChatTemplate chat_template,
-            text::ChatTemplate::Compile(
-                has_own_template ? std::string_view(assets.chat_template) : text::ChatTemplate::DefaultSource(),
-                assets.bos_token, assets.eos_token));
-  return TextSide{.name = ModelName(path),
-                  .tokenizer = std::move(tokenizer),
-                  .chat_template = std::move(chat_template),
-                  .has_own_template = has_own_template,
-                  .generation_config = source->generation_config(),
-                  .config = source->config()};
 }
 
 }  // namespace quire::engine

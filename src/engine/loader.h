@@ -1,4 +1,4 @@
-// From a path to a running engine, and from a path to what a front end needs of the model's text side.
+// From a path to a running engine.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,6 @@
 #include "engine/engine_options.h"
 #include "engine/local_engine.h"
 #include "models/model.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
 #include "weights/model_config.h"
 
 namespace quire::engine {
@@ -32,7 +30,7 @@ struct LoadedModel {
   std::string description;  // "2 threads (…), avx512bf16": what computes
 };
 
-// Chooses kernels and threads, and packs the model. `options` are valid.
+// Chooses kernels and threads, and packs the model; what the options say of the engine is only validated.
 Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& progress);
 
 // The engine and everything that it stands on; destroyed from the last member to the first.
@@ -64,16 +62,5 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const MemoryQuestion
 int ModelLengthMax(const weights::ModelConfig& config);
 // The same, but without "dynamic" scaling: raising its base costs quality at every length, so it must be asked for.
 int ModelLengthDefault(const weights::ModelConfig& config);
-
-// The text side of a model; needs no engine.
-struct TextSide {
-  std::string name;  // of the folder or the file, without extension
-  std::unique_ptr<text::Tokenizer> tokenizer;
-  text::ChatTemplate chat_template;
-  bool has_own_template = false;  // false: ChatML stands in
-  weights::GenerationConfig generation_config;
-  weights::ModelConfig config;
-};
-Result<TextSide> LoadTextSide(const std::filesystem::path& path);
 
 }  // namespace quire::engine

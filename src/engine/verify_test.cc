@@ -1,0 +1,102 @@
+#include "engine/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "engine/loader.h"
+
+namespace quire::engine {
+namespace {
+
+const std::string kDemo = std::string(QUIRE_SOURCE_DIR) + "/models/demo";
+
+LoadedModel LoadDemo() {
+  auto loaded = LoadModel({.model = kDemo, .num_threads = 2}, {});
+  EXPECT_TRUE(loaded) << loaded.error().message;
+  return *std::move(loaded);
+}
+
+const kernels::KernelTable* BestTier() {
+  return kernels::AvailableKernels().back();
+}
+
+// DET-01, DET-03, PFX-10, LOGP-06, SEED-01, SEED-03: the promise, on the demo model.
+TEST(VerifyTest, TheDemoModelKeepsThePromiseOnTheBestTier) {
+  const LoadedModel loaded = LoadDemo();
+  const VerifyReport report = RunVerify(*loaded.model, {.tiers = {BestTier()}});
+  std::printf("%s", report.ToTable().c_str());
+  EXPECT_TRUE(report.ok());
+  std::int64_t preemptions = 0, cached = 0;
+  for (const VerifyRow& row : report.rows) {
+    preemptions += row.num_preemptions;
+    cached += row.num_cached_tokens;
+  }
+  EXPECT_GE(preemptions, 3);
+  EXPECT_GE(cached, 1000);
+}
+
+TEST(VerifySlowTest, TheDemoModelKeepsThePromiseOnEveryTier) {
+  const LoadedModel loaded = LoadDemo();
+  const VerifyReport report = RunVerify(*loaded.model, {.num_requests = 20, .max_tokens = 16, .seed = 2});
+  std::printf("%s", report.ToTable().c_str());
+  EXPECT_TRUE(report.ok());
+}
+
+// A model that breaks the promise: what it computes depends a little on how many tokens run together.
+class FickleModel final : public models::Model {
+ public:
+  explicit FickleModel(const models::Model* model) : model_(model) {}
+
+  const weights::ModelConfig& config() const override { return model_->config(); }
+  std::int64_t num_parameters() const override { return model_->num_parameters(); }
+  std::int64_t weight_bytes() const override { return model_->weight_bytes(); }
+  std::string weight_formats() const override { return model_->weight_formats(); }
+  kernels::KvLayout kv_layout() const override { return model_->kv_layout(); }
+  std::size_t WorkspaceBytes(const kernels::KernelTable& kernels, int num_threads, int num_tokens,
+                             int num_logit_rows) const override {
+    return model_->WorkspaceBytes(kernels, num_threads, num_tokens, num_logit_rows);
+  }
+  void ForwardHidden(const nn::ExecContext& context, const models::ForwardBatch& batch, nn::KvPool* kv,
+                     float* hidden) const override {
+    model_->ForwardHidden(context, batch, kv, hidden);
+    if (batch.tokens.size() < 20 || batch.logit_rows.empty()) return;
+    hidden[0] = std::nextafter(hidden[0], 1e9f);
+  }
+  void Logits(const nn::ExecContext& context, const float* hidden, int num_rows, float* logits) const override {
+    model_->Logits(context, hidden, num_rows, logits);
+  }
+
+ private:
+  const models::Model* model_;
+};
+
+TEST(VerifyTest, FindsOneBitThatDependsOnTheBatch) {
+  const LoadedModel loaded = LoadDemo();
+  // On a tier that does not round the head's input to BF16, where one bit would vanish.
+  const VerifyReport report =
+      RunVerify(FickleModel(loaded.model.get()), {.tiers = {&kernels::ReferenceKernels()}, .num_requests = 3});
+  EXPECT_FALSE(report.ok());
+  int differences = 0;
+  for (const VerifyRow& row : report.rows) {
+    if (row.difference.empty()) continue;
+    ++differences;
+    EXPECT_THAT(row.difference, testing::MatchesRegex("request [0-9]+ \\(.*\\), choice [0-9]+, output position .*"));
+  }
+  EXPECT_GE(differences, 1);
+  EXPECT_THAT(report.ToTable(), testing::HasSubstr("expected"));
+}
+
+TEST(VerifyTest, OptionsAreChecked) {
+  EXPECT_TRUE(VerifyOptions{}.Validate());
+  EXPECT_EQ(VerifyOptions{.num_requests = 0}.Validate().error().param, "num_requests");
+  EXPECT_EQ(VerifyOptions{.max_tokens = 0}.Validate().error().param, "max_tokens");
+  EXPECT_EQ(VerifyOptions{.max_threads = 1}.Validate().error().param, "max_threads");
+}
+
+}  // namespace
+}  // namespace quire::engine
