@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -65,7 +64,7 @@ class FickleModel final : public models::Model {
                      float* hidden) const override {
     model_->ForwardHidden(context, batch, kv, hidden);
     if (batch.tokens.size() < 20 || batch.logit_rows.empty()) return;
-    hidden[0] = std::nextafter(hidden[0], 1e9f);
+    hidden[0] *= 1.01f;  // one of 256 elements of one row: most tokens stay the same
   }
   void Logits(const nn::ExecContext& context, const float* hidden, int num_rows, float* logits) const override {
     model_->Logits(context, hidden, num_rows, logits);
@@ -75,17 +74,17 @@ class FickleModel final : public models::Model {
   const models::Model* model_;
 };
 
-TEST(VerifyTest, FindsOneBitThatDependsOnTheBatch) {
+TEST(VerifyTest, FindsASmallDifferenceThatDependsOnTheBatch) {
   const LoadedModel loaded = LoadDemo();
-  // On a tier that does not round the head's input to BF16, where one bit would vanish.
   const VerifyReport report =
-      RunVerify(FickleModel(loaded.model.get()), {.tiers = {&kernels::ReferenceKernels()}, .num_requests = 3});
+      RunVerify(FickleModel(loaded.model.get()), {.tiers = {BestTier()}, .num_requests = 4, .max_tokens = 8});
   EXPECT_FALSE(report.ok());
   int differences = 0;
   for (const VerifyRow& row : report.rows) {
     if (row.difference.empty()) continue;
     ++differences;
-    EXPECT_THAT(row.difference, testing::MatchesRegex("request [0-9]+ \\(.*\\), choice [0-9]+, output position .*"));
+    EXPECT_THAT(row.difference, testing::StartsWith("request "));
+    EXPECT_THAT(row.difference, testing::HasSubstr("choice 0, output position "));
   }
   EXPECT_GE(differences, 1);
   EXPECT_THAT(report.ToTable(), testing::HasSubstr("expected"));
