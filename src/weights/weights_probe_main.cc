@@ -3,6 +3,9 @@
 //   weights_probe quantize TYPE COLUMNS       floats on stdin → rows of TYPE on stdout
 //   weights_probe dequantize TYPE COLUMNS     rows of TYPE on stdin → floats on stdout
 //   weights_probe rope CONFIG.json LENGTH     → the attention scaling and the inverse frequencies, one a line
+//   weights_probe list MODEL                  → name, type and dimensions of every tensor, one a line
+//   weights_probe floats MODEL TENSOR         → its elements as floats
+//   weights_probe convert MODEL OUT.gguf TYPE
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,7 +19,10 @@
 
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "base/thread_pool.h"
 #include "weights/model_config.h"
+#include "weights/model_source.h"
+#include "weights/quantize.h"
 #include "weights/rope.h"
 #include "weights/tensor_source.h"
 
@@ -65,15 +71,51 @@ Result<> PrintRope(const std::string& path, std::int64_t length) {
   return {};
 }
 
+Result<> List(const std::string& path) {
+  QUIRE_TRY(const auto source, ModelSource::Open(path));
+  for (const TensorSource& tensor : source->tensors()) {
+    fmt::print("{} {}", tensor.name, tensor.type->name);
+    for (const std::int64_t dimension : tensor.shape) fmt::print(" {}", dimension);
+    fmt::print("\n");
+  }
+  return {};
+}
+
+Result<> WriteFloats(const std::string& path, std::string_view name) {
+  QUIRE_TRY(const auto source, ModelSource::Open(path));
+  const TensorSource* tensor = source->Find(name);
+  if (!tensor) return Fail(ErrorCode::kNotFound, "{} has no tensor {}", path, name);
+  QUIRE_TRY(const std::size_t row_bytes, RowBytes(*tensor->type, tensor->columns(), name));
+  std::vector<float> row(static_cast<std::size_t>(tensor->columns()));
+  for (std::int64_t r = 0; r < tensor->rows(); ++r) {
+    tensor->type->dequantize_row(tensor->data.data() + static_cast<std::size_t>(r) * row_bytes, tensor->columns(),
+                                 row.data());
+    std::fwrite(row.data(), sizeof(float), row.size(), stdout);
+  }
+  return {};
+}
+
+Result<> ConvertModel(const std::string& source, const std::string& output, std::string_view type) {
+  ThreadPool pool(2);
+  QUIRE_TRY(const QuantizeSummary summary, QuantizeModel(source, output, {.type = std::string(type)}, &pool));
+  for (const std::string& note : summary.notes) fmt::print("{}\n", note);
+  return {};
+}
+
 Result<> Run(std::span<char*> arguments) {
+  if (arguments.size() == 3 && std::string_view(arguments[1]) == "list") return List(arguments[2]);
+  if (arguments.size() == 4 && std::string_view(arguments[1]) == "floats")
+    return WriteFloats(arguments[2], arguments[3]);
+  if (arguments.size() == 5 && std::string_view(arguments[1]) == "convert") {
+    return ConvertModel(arguments[2], arguments[3], arguments[4]);
+  }
   if (arguments.size() == 4) {
     const std::string_view command = arguments[1];
     const std::int64_t number = std::strtoll(arguments[3], nullptr, 10);
     if (command == "quantize" || command == "dequantize") return Convert(command == "quantize", arguments[2], number);
     if (command == "rope") return PrintRope(arguments[2], number);
   }
-  return Fail(ErrorCode::kInvalidArgument,
-              "usage: weights_probe quantize|dequantize TYPE COLUMNS | rope CONFIG LENGTH");
+  return Fail(ErrorCode::kInvalidArgument, "unknown command, or the wrong number of arguments");
 }
 
 }  // namespace

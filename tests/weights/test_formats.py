@@ -12,7 +12,7 @@ import formats
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../peers"))
 import ggml  # noqa: E402
 
-PROBE = sys.argv.pop(1)
+PROBE = sys.argv[1]
 COLUMNS = 512
 SEED = 20240613
 
@@ -81,4 +81,4 @@ class Formats(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(argv=sys.argv[:1])

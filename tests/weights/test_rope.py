@@ -10,7 +10,7 @@ import unittest
 
 import numpy as np
 
-PROBE = sys.argv.pop(1)
+PROBE = sys.argv[1]
 BASE = {"architectures": ["LlamaForCausalLM"], "vocab_size": 128, "hidden_size": 256, "intermediate_size": 96,
         "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 4096}
 
@@ -101,4 +101,4 @@ class Rope(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(argv=sys.argv[:1])
