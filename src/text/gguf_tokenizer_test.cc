@@ -150,8 +150,8 @@ TEST_P(GgufVocabularyFile, GivesTheIdsOfItsOutFile) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, GgufVocabularyFile, testing::Values("gpt-2", "falcon", "llama-spm", "phi-3"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& vocabulary) {
+                           std::string name = vocabulary.param;
                            std::erase(name, '-');
                            return name;
                          });

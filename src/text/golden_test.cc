@@ -35,6 +35,7 @@ std::string TokenizerJson(const json::value& golden, const json::value& entry) {
   return ToJson(tokenizer);
 }
 
+// TOK-01, TOK-02, TOK-08 ("llama legacy", "llama first"), TOK-04 ("flags"), TOK-05 ("falcon").
 TEST(Golden, EveryComponentGivesTheReferencesIdsAndTexts) {
   const std::string text = ReadFile(QUIRE_SOURCE_DIR "/tests/tokenizers/golden.json", 1 << 24).value();
   const json::value golden = ParseJson(text, "golden.json").value();

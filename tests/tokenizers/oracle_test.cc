@@ -113,7 +113,7 @@ TEST_P(Oracle, GivesTheSameIdsAndTexts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, Oracle, testing::Values("qwen3", "llama3_1", "gemma3", "deepseek_v3", "gpt4o"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& vocabulary) { return std::string(vocabulary.param); });
 
 }  // namespace
 }  // namespace quire::text
