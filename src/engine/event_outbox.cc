@@ -26,8 +26,7 @@ void MergeInto(EngineEvent&& later, EngineEvent* earlier) {
 }  // namespace
 
 std::size_t EventOutbox::ChoiceHash::operator()(const ChoiceKey& key) const {
-  return std::hash<std::uint64_t>()(key.request.value() * 0x9E3779B97F4A7C15u +
-                                    static_cast<std::uint64_t>(key.choice));
+  return std::hash<std::uint64_t>()(key.request.value() * 0x9E3779B97F4A7C15u + static_cast<std::uint64_t>(key.choice));
 }
 
 void EventOutbox::Push(std::vector<EngineEvent>* events) {

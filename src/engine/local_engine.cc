@@ -35,8 +35,7 @@ Result<std::unique_ptr<LocalEngine>> LocalEngine::Create(EngineConfig config, En
                                                       clock));  // the constructor is private
 }
 
-LocalEngine::LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner,
-                         const Clock* clock)
+LocalEngine::LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner, const Clock* clock)
     : config_(std::move(config)),
       info_(WithLimits(std::move(info), config_.scheduler)),
       runner_(std::move(runner)),
@@ -63,8 +62,7 @@ Result<> LocalEngine::Submit(GenerateRequest request) {
     }
     const int live_limit = limit + config_.scheduler.max_num_seqs;
     if (static_cast<int>(live_.size()) >= live_limit) {
-      return Fail(ErrorCode::kUnavailable, "{} requests are unfinished; at most {} may be", live_.size(),
-                  live_limit);
+      return Fail(ErrorCode::kUnavailable, "{} requests are unfinished; at most {} may be", live_.size(), live_limit);
     }
     if (!live_.try_emplace(request.id, request.sampling.n).second) {
       return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);

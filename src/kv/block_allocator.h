@@ -15,8 +15,7 @@ class BlockAllocator;
 class BlockRef {
  public:
   BlockRef() = default;
-  BlockRef(BlockRef&& other) noexcept
-      : allocator_(std::exchange(other.allocator_, nullptr)), id_(other.id_) {}
+  BlockRef(BlockRef&& other) noexcept : allocator_(std::exchange(other.allocator_, nullptr)), id_(other.id_) {}
   BlockRef& operator=(BlockRef&& other) noexcept;
   ~BlockRef() { Reset(); }
   BlockRef(const BlockRef&) = delete;

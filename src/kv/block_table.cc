@@ -7,8 +7,7 @@
 
 namespace quire::kv {
 
-BlockTable::BlockTable(BlockAllocator* allocator, int block_size)
-    : allocator_(allocator), block_size_(block_size) {
+BlockTable::BlockTable(BlockAllocator* allocator, int block_size) : allocator_(allocator), block_size_(block_size) {
   CHECK(allocator != nullptr && block_size > 0);
 }
 

@@ -12,7 +12,6 @@ namespace quire::kv {
 // that no two different sets of components give the same key: a salt "X" never meets an adapter "X".
 // `adapter_generation` counts the loads of adapters, so that an adapter that is replaced under its name
 // starts anew.
-std::string MakeCacheNamespace(std::string_view salt,
-                               std::optional<std::uint64_t> adapter_generation = std::nullopt);
+std::string MakeCacheNamespace(std::string_view salt, std::optional<std::uint64_t> adapter_generation = std::nullopt);
 
 }  // namespace quire::kv

@@ -24,9 +24,8 @@ BlockRef KvManager::TakeBlock() {
   return block;
 }
 
-std::optional<int> KvManager::Attach(std::string_view cache_namespace, std::span<const TokenId> tokens,
-                                     int num_blocks, int num_spare_blocks, SequenceBlocks* sequence,
-                                     std::vector<BlockCopy>* copies) {
+std::optional<int> KvManager::Attach(std::string_view cache_namespace, std::span<const TokenId> tokens, int num_blocks,
+                                     int num_spare_blocks, SequenceBlocks* sequence, std::vector<BlockCopy>* copies) {
   CHECK(sequence->table.num_blocks() == 0 && !sequence->lock);
   if (!cache_) {
     if (num_blocks + num_spare_blocks > num_available_blocks()) return std::nullopt;
@@ -58,8 +57,7 @@ int KvManager::CountBlocksToTake(int first_position, int num_tokens, const Block
   return count;
 }
 
-bool KvManager::Reserve(int first_position, int num_tokens, SequenceBlocks* sequence,
-                        std::vector<BlockCopy>* copies) {
+bool KvManager::Reserve(int first_position, int num_tokens, SequenceBlocks* sequence, std::vector<BlockCopy>* copies) {
   BlockTable& table = sequence->table;
   CHECK(first_position <= table.capacity() && num_tokens > 0);
   if (CountBlocksToTake(first_position, num_tokens, table) > num_available_blocks()) return false;
@@ -83,8 +81,7 @@ bool KvManager::Reserve(int first_position, int num_tokens, SequenceBlocks* sequ
 SequenceBlocks KvManager::Fork(const SequenceBlocks& sequence, int num_tokens) {
   SequenceBlocks fork(sequence.table.Fork(num_tokens));
   fork.num_published_blocks = std::min(sequence.num_published_blocks, fork.table.num_blocks());
-  if (cache_)
-    fork.lock = cache_->LockPrefix(sequence.lock, sequence.num_published_blocks - fork.num_published_blocks);
+  if (cache_) fork.lock = cache_->LockPrefix(sequence.lock, sequence.num_published_blocks - fork.num_published_blocks);
   return fork;
 }
 
@@ -128,8 +125,7 @@ void KvManager::CheckIntegrity(std::span<const SequenceBlocks* const> sequences)
   const std::vector<std::int32_t> cached = ref_counts;
   for (const SequenceBlocks* sequence : sequences) {
     CHECK(sequence->num_published_blocks <= sequence->table.num_blocks());
-    for (const BlockId block : sequence->table.blocks())
-      ++ref_counts[static_cast<std::size_t>(block.value())];
+    for (const BlockId block : sequence->table.blocks()) ++ref_counts[static_cast<std::size_t>(block.value())];
   }
   int num_owned = 0;
   for (int i = 0; i < num_blocks(); ++i) {

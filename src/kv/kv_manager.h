@@ -55,9 +55,7 @@ class KvManager final {
   // What can be had without taking anything from a sequence.
   int num_available_blocks() const { return num_free_blocks() + num_evictable_blocks(); }
   std::uint64_t num_evicted_blocks() const { return cache_ ? cache_->num_evicted_blocks() : 0; }
-  int BlocksFor(int num_tokens) const {
-    return num_tokens / block_size_ + (num_tokens % block_size_ != 0 ? 1 : 0);
-  }
+  int BlocksFor(int num_tokens) const { return num_tokens / block_size_ + (num_tokens % block_size_ != 0 ? 1 : 0); }
 
   SequenceBlocks MakeEmpty() { return SequenceBlocks(BlockTable(allocator_.get(), block_size_)); }
 

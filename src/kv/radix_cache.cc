@@ -101,8 +101,7 @@ std::span<const TokenId> RadixCache::BlockTokens(BlockId block) const {
 // The child whose first block holds exactly the first block of `tokens`; null when there is none.
 RadixCache::Node* RadixCache::FindChild(Node* parent, std::span<const TokenId> tokens) const {
   if (tokens.size() < static_cast<std::size_t>(block_size_)) return nullptr;
-  const auto child =
-      parent->children.find(tokens.first(static_cast<std::size_t>(block_size_)), ByFirstBlock());
+  const auto child = parent->children.find(tokens.first(static_cast<std::size_t>(block_size_)), ByFirstBlock());
   return child == parent->children.end() ? nullptr : &*child;
 }
 
@@ -111,8 +110,7 @@ int RadixCache::CountCommonBlocks(const Node& node, std::span<const TokenId> tok
   const auto size = static_cast<std::size_t>(block_size_);
   const std::size_t limit = std::min(node.blocks.size(), tokens.size() / size);
   std::size_t count = 0;
-  while (count < limit &&
-         std::ranges::equal(BlockTokens(node.blocks[count]), tokens.subspan(count * size, size))) {
+  while (count < limit && std::ranges::equal(BlockTokens(node.blocks[count]), tokens.subspan(count * size, size))) {
     ++count;
   }
   return static_cast<int>(count);
@@ -167,8 +165,7 @@ RadixCache::MatchResult RadixCache::Match(std::string_view cache_namespace, std:
   CHECK(table->num_blocks() == 0);
   const Position position = Walk(FindOrMakeRoot(cache_namespace), tokens);
   Node* node = position.node;
-  if (position.num_node_blocks < static_cast<int>(node->blocks.size()))
-    node = Split(node, position.num_node_blocks);
+  if (position.num_node_blocks < static_cast<int>(node->blocks.size())) node = Split(node, position.num_node_blocks);
 
   MatchResult result;
   result.lock = Lock(this, node);
@@ -189,8 +186,7 @@ RadixCache::MatchResult RadixCache::Match(std::string_view cache_namespace, std:
 
 // ---------------------------------------------------------------- growing
 
-RadixCache::RadixCache(BlockAllocator* allocator, int block_size)
-    : allocator_(allocator), block_size_(block_size) {
+RadixCache::RadixCache(BlockAllocator* allocator, int block_size) : allocator_(allocator), block_size_(block_size) {
   CHECK(allocator != nullptr && block_size > 0);
   tokens_.resize(static_cast<std::size_t>(allocator->num_blocks()) * static_cast<std::size_t>(block_size));
 }
@@ -251,8 +247,7 @@ void RadixCache::AppendBlock(Node* node, BlockId block, std::span<const TokenId>
 }
 
 // A child with one block, and neither pins nor a place in the eviction list yet.
-RadixCache::Node* RadixCache::AddChild(Node* parent, BlockId first_block,
-                                       std::span<const TokenId> first_tokens) {
+RadixCache::Node* RadixCache::AddChild(Node* parent, BlockId first_block, std::span<const TokenId> first_tokens) {
   Node* const node = NewNode(parent);
   AppendBlock(node, first_block, first_tokens);
   node->first_tokens = BlockTokens(first_block).first(first_tokens.size());
@@ -320,8 +315,7 @@ void RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* 
     tokens = tokens.subspan(size);
   }
   // Nobody else has a lock on the node, so it may grow.
-  for (; !tokens.empty(); tokens = tokens.subspan(size))
-    AppendBlock(node, block_at(first_block++), tokens.first(size));
+  for (; !tokens.empty(); tokens = tokens.subspan(size)) AppendBlock(node, block_at(first_block++), tokens.first(size));
 }
 
 void RadixCache::AddTail(const Lock& lock, std::span<const TokenId> tokens, BlockRef block) {
@@ -329,8 +323,7 @@ void RadixCache::AddTail(const Lock& lock, std::span<const TokenId> tokens, Bloc
   CHECK(allocator_->ref_count(block.id()) == 1);
   Node* const parent = lock.node_;
   const auto next = parent->children.lower_bound(tokens, ByFirstBlock());
-  if (next != parent->children.end() && CountCommonTokens(next->first_tokens, tokens) == tokens.size())
-    return;
+  if (next != parent->children.end() && CountCommonTokens(next->first_tokens, tokens) == tokens.size()) return;
   DropTailBefore(parent, tokens);
   Node* const tail = AddChild(parent, block.id(), tokens);
   eviction_list_.push_back(*tail);

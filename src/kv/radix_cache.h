@@ -73,7 +73,7 @@ class RadixCache final {
     Lock lock;                // of the path of the full blocks; of the namespace's root when there are none
     int num_full_blocks = 0;  // appended to the table, in order
     int num_tail_tokens = 0;  // further tokens that match inside one more block, < block_size
-    BlockId tail_block;  // that block, when num_tail_tokens > 0. It is not pinned: copy it within this step
+    BlockId tail_block;       // that block, when num_tail_tokens > 0. It is not pinned: copy it within this step
   };
 
   RadixCache(BlockAllocator* allocator, int block_size);
@@ -122,9 +122,9 @@ class RadixCache final {
   };
   using ChildHook = boost::intrusive::set_base_hook<>;
   using EvictionHook = boost::intrusive::list_base_hook<>;
-  using Children = boost::intrusive::set<Node, boost::intrusive::compare<ByFirstBlock>,
-                                         boost::intrusive::constant_time_size<false>,
-                                         boost::intrusive::base_hook<ChildHook>>;
+  using Children =
+      boost::intrusive::set<Node, boost::intrusive::compare<ByFirstBlock>, boost::intrusive::constant_time_size<false>,
+                            boost::intrusive::base_hook<ChildHook>>;
   using EvictionList = boost::intrusive::list<Node, boost::intrusive::base_hook<EvictionHook>>;
 
   struct Node : ChildHook, EvictionHook {
@@ -178,7 +178,7 @@ class RadixCache final {
 
   BlockAllocator* allocator_;
   const int block_size_;
-  std::vector<TokenId> tokens_;  // [pool's num_blocks, block_size]: the tokens of each cached block
+  std::vector<TokenId> tokens_;               // [pool's num_blocks, block_size]: the tokens of each cached block
   std::vector<std::unique_ptr<Node>> nodes_;  // in a tree or in free_nodes_; at most one per block and root
   std::vector<Node*> free_nodes_;
   Roots roots_;                 // the namespaces that have blocks or locks

@@ -37,9 +37,8 @@ void RadixCache::CheckNode(const Node& node) const {
     if (before != nullptr) {
       CHECK(ByFirstBlock()(*before, child));
       // No tail is a prefix of a sibling.
-      CHECK(!std::ranges::equal(
-          before->first_tokens,
-          child.first_tokens.first(std::min(before->first_tokens.size(), child.first_tokens.size()))));
+      CHECK(!std::ranges::equal(before->first_tokens, child.first_tokens.first(std::min(before->first_tokens.size(),
+                                                                                        child.first_tokens.size()))));
     }
     before = &child;
   }
@@ -90,8 +89,7 @@ std::string RadixCache::ToString(std::string_view cache_namespace) const {
   if (root == nullptr) return text;
   std::vector<std::pair<const Node*, std::size_t>> todo;  // with the depth
   const auto push_children = [&](const Node& node, std::size_t depth) {
-    for (auto child = node.children.rbegin(); child != node.children.rend(); ++child)
-      todo.emplace_back(&*child, depth);
+    for (auto child = node.children.rbegin(); child != node.children.rend(); ++child) todo.emplace_back(&*child, depth);
   };
   push_children(*root, 0);
   while (!todo.empty()) {
@@ -104,8 +102,7 @@ std::string RadixCache::ToString(std::string_view cache_namespace) const {
       for (std::size_t i = 0; i < tokens.size(); ++i)
         fmt::format_to(std::back_inserter(text), "{}{}", i == 0 ? "" : " ", tokens[i]);
     }
-    text +=
-        node->num_pins == 0 ? "\n" : " " + std::string(static_cast<std::size_t>(node->num_pins), '*') + "\n";
+    text += node->num_pins == 0 ? "\n" : " " + std::string(static_cast<std::size_t>(node->num_pins), '*') + "\n";
     push_children(*node, depth + 1);
   }
   return text;

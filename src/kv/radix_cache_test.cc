@@ -196,6 +196,16 @@ TEST_F(RadixCacheTest, EvictsTheLeastRecentlyUsedFromTheEnd) {
   Check();
 }
 
+TEST_F(RadixCacheTest, AHitInsideABlockIsAUse) {
+  InsertAndDrop(Tokens({1, 1, 1, 1}));
+  InsertAndDrop(Tokens({5, 5, 5, 5}));
+  Sequence used = Match(Tokens({1, 1, 1, 2}));
+  EXPECT_EQ(used.num_matched, 3);
+  Drop(&used);
+  EXPECT_EQ(cache_.Evict(1), 1);
+  EXPECT_EQ(cache_.ToString(""), "1 1 1 1\n");
+}
+
 TEST_F(RadixCacheTest, LockedBlocksStay) {
   Sequence a = Insert(Tokens({1, 1, 1, 1, 2, 2, 2, 2}));
   InsertAndDrop(Tokens({1, 1, 1, 1, 3, 3, 3, 3}));

@@ -11,8 +11,7 @@ namespace {
 
 class Fcfs final : public Policy {
  public:
-  void Order(std::span<Sequence* const> waiting, const kv::KvManager& /*kv*/,
-             std::vector<Sequence*>* order) override {
+  void Order(std::span<Sequence* const> waiting, const kv::KvManager& /*kv*/, std::vector<Sequence*>* order) override {
     order->assign(waiting.begin(), waiting.end());
   }
   bool HoldBack(const Sequence& /*candidate*/, std::span<Sequence* const> /*running*/,
@@ -27,11 +26,9 @@ class LongestPrefixMatch final : public Policy {
  public:
   explicit LongestPrefixMatch(const SchedulerConfig& config) : config_(config) {}
 
-  void Order(std::span<Sequence* const> waiting, const kv::KvManager& kv,
-             std::vector<Sequence*>* order) override {
+  void Order(std::span<Sequence* const> waiting, const kv::KvManager& kv, std::vector<Sequence*>* order) override {
     order->assign(waiting.begin(), waiting.end());
-    const std::size_t num_ranked =
-        std::min(waiting.size(), static_cast<std::size_t>(config_.max_lookups_per_step));
+    const std::size_t num_ranked = std::min(waiting.size(), static_cast<std::size_t>(config_.max_lookups_per_step));
     if (num_ranked < 2) return;
     ranked_.clear();
     for (Sequence* const sequence : waiting.first(num_ranked)) {
@@ -48,15 +45,13 @@ class LongestPrefixMatch final : public Policy {
     for (std::size_t i = 0; i < num_ranked; ++i) (*order)[i] = ranked_[i].sequence;
   }
 
-  bool HoldBack(const Sequence& candidate, std::span<Sequence* const> running,
-                const kv::KvManager& kv) override {
+  bool HoldBack(const Sequence& candidate, std::span<Sequence* const> running, const kv::KvManager& kv) override {
     if (candidate.num_overtakes() >= config_.max_overtakes) return false;
     if (candidate.num_prefix_wait_steps() >= config_.max_prefix_wait_steps) return false;
     const auto wanted = candidate.tokens().first(candidate.num_cacheable_tokens());
     int cached = -1;  // looked up when it matters
     for (const Sequence* const other : running) {
-      const auto published =
-          static_cast<std::int64_t>(other->blocks().num_published_blocks) * kv.block_size();
+      const auto published = static_cast<std::int64_t>(other->blocks().num_published_blocks) * kv.block_size();
       if (published + kv.block_size() > other->num_prompt_tokens()) continue;  // its prompt is computed
       if (other->request().cache_namespace != candidate.request().cache_namespace) continue;
       const auto prompt = other->prompt();

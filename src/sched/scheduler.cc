@@ -36,8 +36,8 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued) {
     return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);
   }
   if (num_queued_requests() >= config_.max_num_queued_requests) {
-    return quire::Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may",
-                       num_queued_requests(), config_.max_num_queued_requests);
+    return quire::Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_queued_requests(),
+                       config_.max_num_queued_requests);
   }
   auto group = std::make_unique<Group>();
   Request& kept = group->request;
@@ -47,8 +47,7 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued) {
   kept.cache_namespace = kv::MakeCacheNamespace(request.cache_salt);
   if (!request.stop.ignore_eos) kept.eos_ids = eos_token_ids_;
   kept.masked_ids = kept.eos_ids;
-  kept.masked_ids.insert(kept.masked_ids.end(), request.stop.stop_token_ids.begin(),
-                         request.stop.stop_token_ids.end());
+  kept.masked_ids.insert(kept.masked_ids.end(), request.stop.stop_token_ids.begin(), request.stop.stop_token_ids.end());
   kept.arrival = num_arrivals_++;
   kept.queued = queued;
   kept.sampling = std::move(request.sampling);
@@ -124,8 +123,10 @@ void Scheduler::CheckIntegrity() const {
       if (state == SequenceState::kParked) has_parked = true;
       if (state == SequenceState::kWaiting || state == SequenceState::kRunning) ++num_active;
       // Whoever does not run holds nothing.
-      if (state != SequenceState::kRunning)
+      if (state != SequenceState::kRunning) {
         CHECK(sequence->blocks_.table.num_blocks() == 0 && !sequence->blocks_.lock);
+        CHECK(state == SequenceState::kFinished || sequence->num_computed_tokens_ == 0);
+      }
       memory.push_back(&sequence->blocks_);
     }
     CHECK(num_unfinished == group->num_unfinished && num_unfinished > 0);
@@ -150,8 +151,7 @@ void Scheduler::Plan(TimePoint now, BatchPlan* plan) {
   // Who was preempted is not admitted again at once, unless nothing else runs: a fork that is alone may lack the block
   // for copying what it shares with the cache; with its blocks given back there is room.
   if (!planning.preempted || running_.empty()) ScheduleAdmissions(&planning);
-  for (ScheduledSequence& scheduled : plan->sequences)
-    scheduled.blocks = scheduled.sequence->blocks_.table.blocks();
+  for (ScheduledSequence& scheduled : plan->sequences) scheduled.blocks = scheduled.sequence->blocks_.table.blocks();
   // With anything unfinished there is always a sequence that can run: the oldest one.
   CHECK(!plan->empty() || groups_.empty());
   has_plan_ = !plan->empty();
@@ -170,8 +170,7 @@ void Scheduler::ScheduleRunning(bool decodes, Planning* planning) {
     if ((sequence->num_tokens() - sequence->num_computed_tokens() == 1) != decodes) continue;
     const int num_tokens = ChunkOf(*sequence, planning->budget);
     while (sequence->state_ == SequenceState::kRunning &&
-           !kv_.Reserve(sequence->num_computed_tokens_, num_tokens, &sequence->blocks_,
-                        &planning->plan->copies)) {
+           !kv_.Reserve(sequence->num_computed_tokens_, num_tokens, &sequence->blocks_, &planning->plan->copies)) {
       Preempt(running_.back(), planning);
     }
     if (sequence->state_ == SequenceState::kRunning) PutInPlan(sequence, num_tokens, planning);
@@ -183,13 +182,12 @@ void Scheduler::PutInPlan(Sequence* sequence, int num_tokens, Planning* planning
   const bool closes_gap = first + num_tokens == sequence->num_tokens();
   const bool wants_logits = sequence->wants_prompt_logprobs() && !sequence->AllPromptLogprobsKnown();
   sequence->plan_index_ = static_cast<int>(planning->plan->sequences.size());
-  planning->plan->sequences.push_back(
-      {.sequence = sequence,
-       .first_position = first,
-       .num_tokens = num_tokens,
-       .blocks = {},  // when the plan is complete
-       .samples = closes_gap && sequence->wants_output(),
-       .prompt_logprobs = wants_logits && first + 1 < sequence->num_prompt_tokens()});
+  planning->plan->sequences.push_back({.sequence = sequence,
+                                       .first_position = first,
+                                       .num_tokens = num_tokens,
+                                       .blocks = {},  // when the plan is complete
+                                       .samples = closes_gap && sequence->wants_output(),
+                                       .prompt_logprobs = wants_logits && first + 1 < sequence->num_prompt_tokens()});
   planning->plan->num_tokens += num_tokens;
   planning->budget -= num_tokens;
 }
@@ -201,8 +199,7 @@ void Scheduler::TakeOutOfPlan(Sequence* sequence, Planning* planning) {
   planning->plan->num_tokens -= scheduled[index].num_tokens;
   planning->budget += scheduled[index].num_tokens;
   scheduled.erase(scheduled.begin() + static_cast<std::ptrdiff_t>(index));
-  for (std::size_t i = index; i < scheduled.size(); ++i)
-    scheduled[i].sequence->plan_index_ = static_cast<int>(i);
+  for (std::size_t i = index; i < scheduled.size(); ++i) scheduled[i].sequence->plan_index_ = static_cast<int>(i);
 }
 
 void Scheduler::Preempt(Sequence* sequence, Planning* planning) {
@@ -232,9 +229,7 @@ int Scheduler::CountSpareBlocks() const {
 }
 
 void Scheduler::ScheduleAdmissions(Planning* planning) {
-  const auto has_place = [&] {
-    return planning->budget > 0 && num_running_sequences() < config_.max_num_seqs;
-  };
+  const auto has_place = [&] { return planning->budget > 0 && num_running_sequences() < config_.max_num_seqs; };
   // Whoever does not fit keeps those behind it waiting: otherwise the small would starve the large.
   while (!resuming_.empty()) {
     if (!has_place()) return;

@@ -105,8 +105,7 @@ class Scheduler final {
   void ForkChoices(Sequence* first);
   EngineEvent MakeEvent(const Sequence& sequence) const;
   void FinishSequence(Sequence* sequence, FinishReason reason, EngineEvent* event);
-  void EndGroup(Group* group, FinishReason reason, const std::string& error,
-                std::vector<EngineEvent>* events);
+  void EndGroup(Group* group, FinishReason reason, const std::string& error, std::vector<EngineEvent>* events);
   void EraseFinished();
   Group& GroupOf(const Sequence& sequence);
 
@@ -116,10 +115,10 @@ class Scheduler final {
   const std::unique_ptr<Policy> policy_;
   std::unordered_map<RequestId, std::unique_ptr<Group>> groups_;
   // Every sequence that is neither parked nor finished is in exactly one of these, oldest first.
-  std::vector<Sequence*> waiting_;   // the first choices of requests that never ran
-  std::vector<Sequence*> resuming_;  // without memory: preempted, or found no place beside the first choice
-  std::vector<Sequence*> running_;   // with memory
-  std::vector<Sequence*> order_;     // reused: the policy's order of waiting_
+  std::vector<Sequence*> waiting_;          // the first choices of requests that never ran
+  std::vector<Sequence*> resuming_;         // without memory: preempted, or found no place beside the first choice
+  std::vector<Sequence*> running_;          // with memory
+  std::vector<Sequence*> order_;            // reused: the policy's order of waiting_
   std::vector<RequestId> finished_groups_;  // reused
   bool has_plan_ = false;
   int num_unfinished_sequences_ = 0;

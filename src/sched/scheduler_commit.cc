@@ -16,14 +16,12 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
 
 }  // namespace
 
-void Scheduler::Commit(const BatchPlan& plan, StepResult* result, TimePoint now,
-                       std::vector<EngineEvent>* events) {
+void Scheduler::Commit(const BatchPlan& plan, StepResult* result, TimePoint now, std::vector<EngineEvent>* events) {
   CHECK(has_plan_ && result->sequences.size() == plan.sequences.size());
   has_plan_ = false;
   ++counters_.steps;
   counters_.step_tokens_sum += static_cast<std::uint64_t>(plan.num_tokens);
-  const auto bucket =
-      std::ranges::lower_bound(kStepTokenBuckets, plan.num_tokens) - std::begin(kStepTokenBuckets);
+  const auto bucket = std::ranges::lower_bound(kStepTokenBuckets, plan.num_tokens) - std::begin(kStepTokenBuckets);
   ++counters_.step_tokens_histogram[static_cast<std::size_t>(bucket)];
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     plan.sequences[i].sequence->plan_index_ = -1;
@@ -126,8 +124,7 @@ void Scheduler::FinishSequence(Sequence* sequence, FinishReason reason, EngineEv
   event->finish_reason = reason;
   event->times = sequence->times_;
   if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
-    kv_.Finish(sequence->tokens().first(static_cast<std::size_t>(sequence->num_computed_tokens_)),
-               &sequence->blocks_);
+    kv_.Finish(sequence->tokens().first(static_cast<std::size_t>(sequence->num_computed_tokens_)), &sequence->blocks_);
   } else {
     kv_.Release(&sequence->blocks_);
   }
@@ -149,9 +146,7 @@ void Scheduler::EndGroup(Group* group, FinishReason reason, const std::string& e
 }
 
 void Scheduler::EraseFinished() {
-  const auto is_finished = [](const Sequence* sequence) {
-    return sequence->state_ == SequenceState::kFinished;
-  };
+  const auto is_finished = [](const Sequence* sequence) { return sequence->state_ == SequenceState::kFinished; };
   for (std::vector<Sequence*>* list : {&waiting_, &resuming_, &running_}) std::erase_if(*list, is_finished);
   for (const RequestId id : finished_groups_) groups_.erase(id);
   finished_groups_.clear();

@@ -45,12 +45,11 @@ Result<> SchedulerConfig::Validate() const {
   QUIRE_TRY_VOID(AtLeast("min_prefix_wait_tokens", min_prefix_wait_tokens, 1));
   // Positions and slots are counted in 32 bits.
   if (std::int64_t{num_blocks} * block_size > INT32_MAX) {
-    return FailParam("num_blocks", "num_blocks × block_size is {} × {} tokens; at most {} are possible",
-                     num_blocks, block_size, INT32_MAX);
+    return FailParam("num_blocks", "num_blocks × block_size is {} × {} tokens; at most {} are possible", num_blocks,
+                     block_size, INT32_MAX);
   }
   if (max_model_len > INT32_MAX / 2) {
-    return FailParam("max_model_len", "max_model_len is {}; at most {} is possible", max_model_len,
-                     INT32_MAX / 2);
+    return FailParam("max_model_len", "max_model_len is {}; at most {} is possible", max_model_len, INT32_MAX / 2);
   }
   return {};
 }

@@ -353,6 +353,18 @@ TEST(Scheduler, ChoicesShareOnePrompt) {
   }
 }
 
+// A fork has to copy the cached block that it shares, and the pool has no other: it gives up what it has and comes back.
+TEST(Scheduler, ChoicesInAPoolOfOneBlock) {
+  SchedulerConfig config = TestConfig();
+  config.num_blocks = 1;
+  SchedulerHarness harness(config);
+  auto request = SchedulerHarness::MakeRequest(1, Ids(0, 4), 1);
+  request.sampling.n = 3;
+  ASSERT_TRUE(harness.Add(request).has_value());
+  harness.RunToEnd(10);
+  for (int choice = 0; choice < 3; ++choice) EXPECT_EQ(harness.TokensOf(1, choice), Ids(500, 1));
+}
+
 TEST(Scheduler, MoreChoicesThanPlaces) {
   SchedulerConfig config = TestConfig();
   config.max_num_seqs = 2;

@@ -53,12 +53,8 @@ class Sequence final {
 
   // Empty while the sequence is parked.
   std::span<const TokenId> tokens() const { return tokens_; }
-  std::span<const TokenId> prompt() const {
-    return tokens().first(static_cast<std::size_t>(num_prompt_tokens()));
-  }
-  std::span<const TokenId> output() const {
-    return tokens().subspan(static_cast<std::size_t>(num_prompt_tokens()));
-  }
+  std::span<const TokenId> prompt() const { return tokens().first(static_cast<std::size_t>(num_prompt_tokens())); }
+  std::span<const TokenId> output() const { return tokens().subspan(static_cast<std::size_t>(num_prompt_tokens())); }
   int num_tokens() const { return static_cast<int>(tokens_.size()); }
   int num_prompt_tokens() const { return request_->num_prompt_tokens; }
   int num_output_tokens() const { return num_tokens() - num_prompt_tokens(); }
@@ -72,9 +68,7 @@ class Sequence final {
   // Whether a token is to be sampled at all: max_tokens is not 0.
   bool wants_output() const { return request_->stop.max_tokens > 0; }
   // Whether prompt logprobs were asked for; those of the prompt are reported once, with choice 0.
-  bool wants_prompt_logprobs() const {
-    return choice_ == 0 && request_->sampling.prompt_logprobs.has_value();
-  }
+  bool wants_prompt_logprobs() const { return choice_ == 0 && request_->sampling.prompt_logprobs.has_value(); }
   // How many of its tokens may be taken from the cache: the last token always runs, and so does every token
   // whose logits are still wanted.
   std::size_t num_cacheable_tokens() const;

@@ -64,29 +64,31 @@ TEST(Stop, StopIds) {
 }
 
 TEST(Stop, MinTokensMasksAndHoldsBack) {
-  SchedulerHarness harness(TestConfig());
-  auto request = SchedulerHarness::MakeRequest(1, Ids(0, 5), 6);
-  request.stop.min_tokens = 2;
-  request.stop.stop_token_ids = {TokenId(7)};
-  ASSERT_TRUE(harness.Add(request).has_value());
-  harness.sample = [](const Sequence& sequence) {
-    if (sequence.num_output_tokens() < 2) {
-      EXPECT_THAT(std::vector(sequence.masked().begin(), sequence.masked().end()),
-                  UnorderedElementsAre(kEos, TokenId(7)));
-    } else {
-      EXPECT_THAT(sequence.masked(), IsEmpty());
-    }
-    return TokenId(7);
-  };
-  harness.RunToEnd();
-  EXPECT_EQ(harness.TokensOf(1).size(), 3u);
-  EXPECT_EQ(harness.EndOf(1).finish_reason, FinishReason::kStop);
-  // With ignore_eos nothing keeps EOS from being sampled.
-  request.id = RequestId(2);
-  request.stop.ignore_eos = true;
-  ASSERT_TRUE(harness.Add(request).has_value());
-  harness.Plan();
-  EXPECT_THAT(harness.plan.sequences.front().sequence->masked(), ElementsAre(TokenId(7)));
+  for (const TokenId said : {TokenId(7), kEos}) {
+    SchedulerHarness harness(TestConfig());
+    auto request = SchedulerHarness::MakeRequest(1, Ids(0, 5), 6);
+    request.stop.min_tokens = 2;
+    request.stop.stop_token_ids = {TokenId(7)};
+    ASSERT_TRUE(harness.Add(request).has_value());
+    harness.sample = [said](const Sequence& sequence) {
+      const std::vector<TokenId> masked(sequence.masked().begin(), sequence.masked().end());
+      if (sequence.num_output_tokens() < 2) {
+        EXPECT_THAT(masked, UnorderedElementsAre(kEos, TokenId(7)));
+      } else {
+        EXPECT_THAT(masked, IsEmpty());
+      }
+      return said;  // whatever the mask says
+    };
+    harness.RunToEnd();
+    EXPECT_EQ(harness.TokensOf(1).size(), 3u);
+    EXPECT_EQ(harness.EndOf(1).finish_reason, FinishReason::kStop);
+    // With ignore_eos nothing keeps EOS from being sampled.
+    request.id = RequestId(2);
+    request.stop.ignore_eos = true;
+    ASSERT_TRUE(harness.Add(request).has_value());
+    harness.Plan();
+    EXPECT_THAT(harness.plan.sequences.front().sequence->masked(), ElementsAre(TokenId(7)));
+  }
 }
 
 // CTX-01: the context ends a choice, however many tokens were asked for.

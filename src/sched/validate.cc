@@ -12,8 +12,7 @@ namespace {
 
 Result<> CheckId(const char* field, std::size_t index, TokenId id, int vocab_size) {
   if (id.value() >= 0 && id.value() < vocab_size) return {};
-  return FailParam(field, "{}[{}] is {}; token ids of this model are 0 … {}", field, index, id,
-                   vocab_size - 1);
+  return FailParam(field, "{}[{}] is {}; token ids of this model are 0 … {}", field, index, id, vocab_size - 1);
 }
 
 struct Range {
@@ -37,10 +36,9 @@ Result<> CheckRanges(const SamplingParams& sampling) {
     // Written so that NaN fails.
     const bool above = range.least_excluded ? range.value > range.least : range.value >= range.least;
     if (above && range.value <= range.most) continue;
-    return FailParam(
-        range.field, "{} is {}; it must be {} {}{}", range.field, range.value,
-        range.least_excluded ? "above" : "at least", range.least,
-        range.most == kMost ? std::string(" and finite") : fmt::format(" and at most {}", range.most));
+    return FailParam(range.field, "{} is {}; it must be {} {}{}", range.field, range.value,
+                     range.least_excluded ? "above" : "at least", range.least,
+                     range.most == kMost ? std::string(" and finite") : fmt::format(" and at most {}", range.most));
   }
   return {};
 }
@@ -49,18 +47,15 @@ Result<> CheckCounts(const SchedulerConfig& config, const GenerateRequest& reque
   const SamplingParams& sampling = request.sampling;
   const StopCriteria& stop = request.stop;
   if (sampling.n < 1 || sampling.n > config.max_num_choices) {
-    return FailParam("n", "n is {}; it must be at least 1 and at most {}", sampling.n,
-                     config.max_num_choices);
+    return FailParam("n", "n is {}; it must be at least 1 and at most {}", sampling.n, config.max_num_choices);
   }
   const auto check_top = [&](const char* field, const std::optional<int>& count) -> Result<> {
     if (!count || (*count >= 0 && *count <= config.vocab_size)) return {};
-    return FailParam(field, "{} is {}; it must be at least 0 and at most {}", field, *count,
-                     config.vocab_size);
+    return FailParam(field, "{} is {}; it must be at least 0 and at most {}", field, *count, config.vocab_size);
   };
   QUIRE_TRY_VOID(check_top("logprobs", sampling.logprobs));
   QUIRE_TRY_VOID(check_top("prompt_logprobs", sampling.prompt_logprobs));
-  if (stop.max_tokens < 0)
-    return FailParam("max_tokens", "max_tokens is {}; it must be at least 0", stop.max_tokens);
+  if (stop.max_tokens < 0) return FailParam("max_tokens", "max_tokens is {}; it must be at least 0", stop.max_tokens);
   if (stop.min_tokens < 0 || stop.min_tokens > stop.max_tokens) {
     return FailParam("min_tokens", "min_tokens is {}; it must be at least 0 and at most max_tokens, {}",
                      stop.min_tokens, stop.max_tokens);
@@ -79,8 +74,8 @@ Result<> CheckIds(const SchedulerConfig& config, const GenerateRequest& request)
     const auto& [id, bias] = request.sampling.logit_bias[i];
     QUIRE_TRY_VOID(CheckId("logit_bias", i, id, config.vocab_size));
     if (!(bias >= -100 && bias <= 100)) {
-      return FailParam("logit_bias", "logit_bias of token {} is {}; it must be at least -100 and at most 100",
-                       id, bias);
+      return FailParam("logit_bias", "logit_bias of token {} is {}; it must be at least -100 and at most 100", id,
+                       bias);
     }
   }
   return {};
@@ -89,8 +84,7 @@ Result<> CheckIds(const SchedulerConfig& config, const GenerateRequest& request)
 }  // namespace
 
 int MaxNumTokens(const SchedulerConfig& config, const GenerateRequest& request) {
-  const std::int64_t wanted =
-      std::int64_t{request.stop.max_tokens} + static_cast<std::int64_t>(request.prompt.size());
+  const std::int64_t wanted = std::int64_t{request.stop.max_tokens} + static_cast<std::int64_t>(request.prompt.size());
   return static_cast<int>(std::min<std::int64_t>(wanted, config.max_model_len));
 }
 
@@ -104,12 +98,11 @@ Result<> ValidateRequest(const SchedulerConfig& config, const GenerateRequest& r
   QUIRE_TRY_VOID(CheckRanges(request.sampling));
   QUIRE_TRY_VOID(CheckIds(config, request));
   // The last token of the output is never run, so it needs no memory.
-  const std::int64_t num_run = std::max(static_cast<std::int64_t>(request.prompt.size()),
-                                        std::int64_t{MaxNumTokens(config, request)} - 1);
+  const std::int64_t num_run =
+      std::max(static_cast<std::int64_t>(request.prompt.size()), std::int64_t{MaxNumTokens(config, request)} - 1);
   const std::int64_t num_slots = std::int64_t{config.num_blocks} * config.block_size;
   if (num_run > num_slots) {
-    return FailParam("max_tokens",
-                     "{} prompt tokens and max_tokens {} need memory for {} tokens; the KV pool has {}",
+    return FailParam("max_tokens", "{} prompt tokens and max_tokens {} need memory for {} tokens; the KV pool has {}",
                      request.prompt.size(), request.stop.max_tokens, num_run, num_slots);
   }
   return {};
