@@ -133,7 +133,7 @@ void AppendJsonString(std::string_view text, bool ascii_only, std::string* out) 
       case '\t': out->append("\\t"); break;
       case '\b': out->append("\\b"); break;
       case '\f': out->append("\\f"); break;
-      default: c < 0x20 ? escape(c) : out->push_back(static_cast<char>(c));
+      default: c < 0x20 || (ascii_only && c == 0x7F) ? escape(c) : out->push_back(static_cast<char>(c));
     }
   }
   out->push_back('"');

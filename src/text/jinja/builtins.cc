@@ -30,7 +30,10 @@ const Builtin* FindFilter(std::string_view name) {
 }
 
 Result<std::vector<Value>> Bind(std::string_view function, std::string_view signature, const Arguments& arguments) {
-  const std::vector<std::string_view> parameters = Words(signature);
+  std::vector<std::string_view> parameters = Words(signature);
+  const bool positional_only = !parameters.empty() && parameters.back() == "/";
+  if (positional_only) parameters.pop_back();
+  if (positional_only && !arguments.keyword.empty()) return RenderError("{}() takes no keyword arguments", function);
   std::vector<Value> bound(parameters.size());
   if (arguments.positional.size() > parameters.size()) {
     return RenderError("{}() takes {} arguments but {} were given", function, parameters.size(),

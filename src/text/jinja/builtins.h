@@ -1,8 +1,8 @@
 // Filters, tests, global functions and methods by name.
 //
 // A filter or test gets its operand first and then its arguments, bound to the parameters of its signature as Python
-// binds them. In a signature each word is a parameter; "name?" may be left out and is then a missing value; "*" alone
-// means that the function takes what comes.
+// binds them. In a signature each word is a parameter; "name?" may be left out and is then a missing value; a "/" at
+// the end means that all must be given by position; "*" alone means that the function takes what comes.
 #pragma once
 
 #include <span>

@@ -152,15 +152,13 @@ Result<Value> First(Interpreter&, Bound a, const Arguments&) {
 }
 
 bool IsReversible(const Value& value) {
-  return value.kind() != Kind::kIterator && value.kind() != Kind::kUndefined && LengthOf(value).has_value();
+  return value.kind() != Kind::kIterator && LengthOf(value).has_value();
 }
 
 Result<Value> Last(Interpreter& interpreter, Bound a, const Arguments&) {
-  if (a[0].is_undefined()) return UndefinedError(a[0]);
   if (!IsReversible(a[0])) return RenderError("'{}' object is not reversible", a[0].type_name());
   if (a[0].is_sequence() || a[0].is_string() || a[0].kind() == Kind::kRange) {
     Value last = Subscript(a[0], Value::Integer(-1));
-    if (a[0].is_markup() && last.is_string()) last = Value::String(last.text());
     return last.is_missing() ? Value::UndefinedHint("No last item, sequence was empty.") : last;
   }
   QUIRE_TRY(const std::vector<Value> items, interpreter.Items(a[0]));

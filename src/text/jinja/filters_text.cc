@@ -115,8 +115,10 @@ Result<Value> Truncate(Interpreter& interpreter, Bound a, const Arguments&) {
   const Int length = length_value.integer(), end_length = *LengthOf(end);
   if (length < end_length) return RenderError("expected length >= {}, got {}", end_length, length);
   if (leeway_value.integer() < 0) return RenderError("expected leeway >= 0, got {}", leeway_value.integer());
-  if (!a[0].is_string()) return RenderError("object of type '{}' has no len()", a[0].type_name());
-  if (*LengthOf(a[0]) <= length + leeway_value.integer()) return a[0];
+  const std::optional<Int> size = LengthOf(a[0]);
+  if (!size) return RenderError("object of type '{}' has no len()", a[0].type_name());
+  if (*size <= length + leeway_value.integer()) return a[0];
+  if (!a[0].is_string()) return RenderError("truncate needs a text, not {}", a[0].type_name());
   std::string_view kept =
       std::string_view(a[0].text()).substr(0, ByteOffset(a[0].text(), static_cast<std::size_t>(length - end_length)));
   if (!Truth(a[2])) kept = kept.substr(0, kept.rfind(' '));  // back to the last blank, if there is one

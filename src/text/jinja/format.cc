@@ -240,8 +240,9 @@ class PercentFormatter {
       out += piece;
       QUIRE_TRY_VOID(interpreter_.CheckAffordable(static_cast<Int>(out.size())));
     }
-    const bool mapping = values_.kind() == Kind::kDict;
-    const bool ignorable = mapping || values_.kind() == Kind::kList || values_.kind() == Kind::kRange;
+    // Python takes whatever can be subscripted for a mapping, which need not be used; Undefined is such an object.
+    const bool ignorable = values_.kind() == Kind::kDict || values_.kind() == Kind::kList ||
+                           values_.kind() == Kind::kRange || values_.is_undefined();
     const std::size_t available = values_.kind() == Kind::kTuple ? values_.items().size() : 1;
     if (used_ < available && !ignorable && !(values_.kind() != Kind::kTuple && used_ > 0)) {
       return RenderError("not all arguments converted during string formatting");

@@ -234,11 +234,13 @@ class Lexer {
       Advance(*end);
       return {};
     }
+    if (position_ == source_.size()) return {};  // as in Comment()
     return SyntaxError(line_, "Missing end of raw directive");
   }
 
   Result<> Comment() {
     const std::size_t end = source_.find("#}", position_);
+    if (position_ == source_.size()) return {};  // jinja2 misses what is not closed when nothing at all follows
     if (end == std::string::npos) return SyntaxError(line_, "Missing end of comment tag");
     const char sign = end > position_ ? source_[end - 1] : '\0';
     Advance(end + 2);

@@ -55,6 +55,19 @@ Result<Value> ListCopy(Interpreter& interpreter, Bound a, const Arguments&) {
   return interpreter.Built(Value::List(a[0].items()));
 }
 
+Result<Value> RangeIndex(Interpreter& interpreter, Bound a, const Arguments&) {
+  const RangeObject& range = a[0].range();
+  interpreter.budget()->SpendSteps(static_cast<std::size_t>(range.size));
+  for (Int i = 0; i < range.size; ++i) {
+    if (Equal(range.at(i), a[1], nullptr)) return Value::Integer(i);
+  }
+  return RenderError("the value is not in the range");
+}
+
+Result<Value> RangeCount(Interpreter& interpreter, Bound a, const Arguments& arguments) {
+  return Value::Integer(RangeIndex(interpreter, a, arguments) ? 1 : 0);
+}
+
 // The sandbox of jinja2 forbids append, insert and the like, but lets these two through; templates use pop(0).
 Result<Value> ListPop(Interpreter& interpreter, Bound a, const Arguments&) {
   std::vector<Value>& items = a[0].items();
@@ -84,26 +97,31 @@ Value Unsafe(const Value& object, std::string_view name) {
 }
 
 constexpr auto kDictMethods = std::to_array<Builtin>({
-    {"get", "key default?", DictGet},
+    {"get", "key default? /", DictGet},
     {"keys", "", DictKeys},
     {"values", "", DictValues},
     {"items", "", DictItems},
     {"copy", "", DictCopy},
 });
-constexpr std::string_view kUnsafeDictMethods[] = {"clear", "pop", "popitem", "setdefault", "update"};
+constexpr std::string_view kUnsafeDictMethods[] = {"clear", "pop /", "popitem", "setdefault", "update"};
 
 constexpr auto kListMethods = std::to_array<Builtin>({
-    {"count", "value", ListCount},
-    {"index", "value start? stop?", ListIndex},
+    {"count", "value /", ListCount},
+    {"index", "value start? stop? /", ListIndex},
     {"copy", "", ListCopy},
-    {"pop", "index?", ListPop},
+    {"pop", "index? /", ListPop},
     {"clear", "", ListClear},
 });
-constexpr std::string_view kUnsafeListMethods[] = {"append", "reverse", "insert", "sort", "extend", "remove"};
+constexpr std::string_view kUnsafeListMethods[] = {"append", "reverse /", "insert", "sort", "extend", "remove"};
 
 constexpr auto kTupleMethods = std::to_array<Builtin>({
-    {"count", "value", ListCount},
-    {"index", "value start? stop?", ListIndex},
+    {"count", "value /", ListCount},
+    {"index", "value start? stop? /", ListIndex},
+});
+
+constexpr auto kRangeMethods = std::to_array<Builtin>({
+    {"count", "value /", RangeCount},
+    {"index", "value /", RangeIndex},
 });
 
 const Builtin* FindIn(std::span<const Builtin> table, std::string_view name) {
@@ -159,7 +177,8 @@ Value FindMethod(const Value& object, std::string_view name) {
       if (name == "start") return Value::Integer(object.range().start);
       if (name == "stop") return Value::Integer(object.range().stop);
       if (name == "step") return Value::Integer(object.range().step);
-      return {};
+      methods = kRangeMethods;
+      break;
     case Kind::kMissing:
     case Kind::kUndefined:
     case Kind::kNone:
