@@ -258,7 +258,11 @@ Result<Body> DecodeStats(const fbs::StatsReply& reply) {
       return Fail(ErrorCode::kCorrupt, "a histogram has {} buckets; at most {} exist", histogram->size(),
                   std::size(kStepTokenBuckets) + 1);
     }
-    stats.step_tokens_histogram.assign(histogram->begin(), histogram->end());
+    // Copied as bytes: the verifier holds the elements of a vector to an alignment of 4 only.
+    stats.step_tokens_histogram.resize(histogram->size());
+    if (histogram->size() > 0) {
+      std::memcpy(stats.step_tokens_histogram.data(), histogram->Data(), histogram->size() * sizeof(std::uint64_t));
+    }
   }
   stats.step_tokens_sum = reply.step_tokens_sum();
   return stats;

@@ -15,7 +15,7 @@ struct Frame {
   std::vector<std::uint64_t> words;
   std::size_t size = 0;
   explicit Frame(std::span<const std::byte> bytes) : words((bytes.size() + 7) / 8), size(bytes.size()) {
-    std::memcpy(words.data(), bytes.data(), size);
+    if (size > 0) std::memcpy(words.data(), bytes.data(), size);
   }
   std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(words)).first(size); }
 };
