@@ -46,6 +46,7 @@ int Main(int argc, char** argv) {
   AddRunCommand(&app, &slot);
   AddBenchCommand(&app, &slot);
   AddInspectCommand(&app, &slot);
+  AddQuantizeCommand(&app, &slot);
   AddEngineCommand(&app, &slot);
   try {
     app.parse(argc, argv);
