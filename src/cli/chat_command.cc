@@ -30,9 +30,9 @@ constexpr const char* kCommands =
 // Escape sequences where they mean something.
 struct Style {
   bool on = false;
-  // libedit must know what takes no space: between \1.
+  // libedit must know what takes no space: between \1. It drops such a piece at the very end, hence the space there.
   std::string Prompt(std::string_view text) const {
-    return on ? fmt::format("\1\x1b[1;36m\1{}\1\x1b[0m\1", text) : std::string(text);
+    return on ? fmt::format("\1\x1b[1;36m\1{}\1\x1b[0m\1 ", text) : fmt::format("{} ", text);
   }
   std::string Dim(std::string_view text) const {
     return on ? fmt::format("\x1b[2m{}\x1b[0m", text) : std::string(text);
@@ -80,7 +80,7 @@ class Conversation {
     std::string line;
     while (true) {
       interrupt_.Clear();
-      const auto outcome = editor_.Read(style_.Prompt(message->empty() ? "> " : ". "), &line);
+      const auto outcome = editor_.Read(style_.Prompt(message->empty() ? ">" : "."), &line);
       if (outcome == LineEditor::Outcome::kEnd) return false;
       if (outcome == LineEditor::Outcome::kInterrupted) {
         fmt::print("\n{}\n", style_.Dim("/exit or Ctrl-D leaves"));
@@ -159,7 +159,7 @@ class Conversation {
   static std::string Footnote(const Generation& answer) {
     std::string note = fmt::format("[{} tokens", answer.num_tokens);
     if (answer.tokens_per_second() > 0) note += fmt::format(", {:.1f} tokens/s", answer.tokens_per_second());
-    note += fmt::format(", first after {:.0f} ms; prompt {} tokens, {} of them cached", answer.ttft_seconds * 1e3,
+    note += fmt::format(", first after {:.0f} ms; prompt {} tokens, {} of them cached", answer.ttft_seconds() * 1e3,
                         answer.num_prompt_tokens, answer.num_cached_tokens);
     if (answer.finish_reason == FinishReason::kAbort) note += "; stopped";
     if (answer.finish_reason == FinishReason::kLength) note += "; cut off by its length";
@@ -178,7 +178,7 @@ class Conversation {
 Result<> Chat(ChatFlags flags) {
   QUIRE_TRY(const engine::LoadedEngine loaded, LoadInProcess(&flags.engine, /*quiet=*/true));
   QUIRE_TRY(const engine::TextSide text, engine::LoadTextSide(flags.engine.model));
-  TextGenerator generator(loaded.engine.get(), text.tokenizer.get(), text.generation_config, loaded.clock.get());
+  TextGenerator generator(loaded.engine.get(), text.tokenizer.get(), text.generation_config);
   Conversation conversation(&text, &generator, std::move(flags));
   if (Terminal::Of(stdout).is_tty) {
     fmt::print("{}: {}\n{}, up to {} tokens. /help lists commands.\n", text.name, DescribeModel(loaded.info),

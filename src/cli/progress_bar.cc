@@ -18,6 +18,11 @@ constexpr int kBarColumnsMax = 30;
 constexpr int kFigureColumns = 60;
 constexpr double kSecondsBeforeEstimate = 0.3;
 
+std::string Rate(double bytes_per_second) {
+  if (bytes_per_second >= 1e8) return fmt::format("{:.1f} GB/s", bytes_per_second / 1e9);
+  return fmt::format("{:.0f} MB/s", bytes_per_second / 1e6);
+}
+
 }  // namespace
 
 Terminal Terminal::Of(std::FILE* file) {
@@ -78,9 +83,9 @@ std::string ProgressBar::Line(double fraction, std::int64_t done, std::int64_t t
     for (int i = 0; i < columns; ++i) line += i < filled ? "█" : "░";
     line += "  ";
   }
-  line += fmt::format("{:3.0f} %  {} of {}", fraction * 100, FormatBytes(done), FormatBytes(total));
+  line += fmt::format("{:3} %  {} of {}", static_cast<int>(fraction * 100), FormatBytes(done), FormatBytes(total));
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  if (seconds > 0.02 && done > 0) line += fmt::format("  {:.1f} GB/s", static_cast<double>(done) / seconds / 1e9);
+  if (seconds > 0.02 && done > 0) line += "  " + Rate(static_cast<double>(done) / seconds);
   if (seconds > kSecondsBeforeEstimate && fraction > 0 && fraction < 1) {
     line += fmt::format("  {} left", FormatSeconds(seconds * (1 - fraction) / fraction));
   }

@@ -45,7 +45,7 @@ Result<> Run(RunFlags flags) {
   QUIRE_TRY(const engine::LoadedEngine loaded, LoadInProcess(&flags.engine, /*quiet=*/true));
   QUIRE_TRY(const engine::TextSide text, engine::LoadTextSide(flags.engine.model));
   QUIRE_TRY(const TextGenerator::Prompt prompt, MakePrompt(text, std::move(prompt_text), flags.chat));
-  TextGenerator generator(loaded.engine.get(), text.tokenizer.get(), text.generation_config, loaded.clock.get());
+  TextGenerator generator(loaded.engine.get(), text.tokenizer.get(), text.generation_config);
   const InterruptCatcher interrupt;
   const auto show = [](std::string_view piece) {
     fmt::print("{}", piece);
@@ -56,7 +56,7 @@ Result<> Run(RunFlags flags) {
   if (!result.text.ends_with('\n')) fmt::print("\n");
   if (flags.stats) {
     fmt::print(stderr, "{} prompt tokens, first token after {:.0f} ms, {} tokens, {:.1f} tokens/s\n",
-               result.num_prompt_tokens, result.ttft_seconds * 1e3, result.num_tokens, result.tokens_per_second());
+               result.num_prompt_tokens, result.ttft_seconds() * 1e3, result.num_tokens, result.tokens_per_second());
   }
   return {};
 }

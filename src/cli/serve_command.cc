@@ -56,12 +56,17 @@ class Narrator {
     info_ = info;
     if (!url_.empty()) PrintReady();
   }
-  void OnDeath(const std::string& what, std::optional<std::chrono::milliseconds> restart_in) {
+  void OnDeath(const wire::EngineDeath& death) {
     const std::lock_guard lock(mutex_);
     bar_.Finish();
-    if (!restart_in) return;  // the command ends, and says why
-    spdlog::error("the engine process {}; its requests have failed; starting it again in {}", what,
-                  ExactDuration(*restart_in));
+    if (!death.restart_in) return;  // the command ends, and says why
+    if (death.is_orderly) {
+      spdlog::info("the engine process has drained and ended; starting a new one in {}",
+                   ExactDuration(*death.restart_in));
+    } else {
+      spdlog::error("the engine process {}; its requests have failed; starting it again in {}", death.what,
+                    ExactDuration(*death.restart_in));
+    }
   }
 
  private:
@@ -132,9 +137,7 @@ Result<> Serve(ServeFlags flags) {
   observer.on_start = [](pid_t pid) { spdlog::info("engine process {} started", pid); };
   observer.on_progress = [&](const wire::LoadProgress& progress) { narrator.OnProgress(progress); };
   observer.on_ready = [&](const EngineInfo& info) { narrator.OnReady(info); };
-  observer.on_death = [&](const std::string& what, std::optional<std::chrono::milliseconds> restart_in) {
-    narrator.OnDeath(what, restart_in);
-  };
+  observer.on_death = [&](const wire::EngineDeath& death) { narrator.OnDeath(death); };
   wire::SupervisedEngine engine(EngineProcess(flags), std::move(observer));
   model.engine = &engine;
   const Result<> served =

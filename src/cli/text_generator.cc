@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kPollInterval{50};  // how soon an interrupt is seen
 
-double Seconds(Duration duration) {
-  return std::chrono::duration<double>(duration).count();
 }
 
 std::uint64_t RandomSeed() {
@@ -60,8 +58,6 @@ Result<Generation> TextGenerator::Generate(const Prompt& prompt, const SamplingF
     on_text(text);
   };
 
-  const TimePoint start = clock_->Now();
-  TimePoint first{}, last{};
   QUIRE_TRY_VOID(engine_->Submit(std::move(request)));
   bool aborted = false;
   while (result.finish_reason == FinishReason::kNone) {
@@ -75,13 +71,12 @@ Result<Generation> TextGenerator::Generate(const Prompt& prompt, const SamplingF
       if (event.request != id) continue;
       if (event.finish_reason == FinishReason::kError) return Fail(ErrorCode::kInternal, "{}", event.error);
       if (!event.tokens.empty() && !stops.matched()) {
-        last = clock_->Now();
-        if (result.num_tokens == 0) first = last;
         result.num_tokens += static_cast<int>(event.tokens.size());
         for (const TokenId token : event.tokens) show(stops.Push(decoder.Push(token)));
       }
       result.num_cached_tokens = std::max(result.num_cached_tokens, event.num_cached_tokens);
       result.finish_reason = event.finish_reason;
+      result.times = event.times;
     }
     if (stops.matched() && !aborted) {
       engine_->Abort(id);
@@ -93,10 +88,6 @@ Result<Generation> TextGenerator::Generate(const Prompt& prompt, const SamplingF
   } else {
     show(stops.Push(decoder.Finish()));
     show(stops.Finish());
-  }
-  if (result.num_tokens > 0) {
-    result.ttft_seconds = Seconds(first - start);
-    result.decode_seconds = Seconds(last - first);
   }
   return result;
 }

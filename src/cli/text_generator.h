@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/result.h"
 #include "cli/config_visitor.h"
 #include "text/tokenizer.h"
@@ -51,20 +50,21 @@ struct Generation {
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
   int num_tokens = 0;
-  double ttft_seconds = 0;    // from the start to the first token
-  double decode_seconds = 0;  // from the first token to the last
+  RequestTimes times;  // by the engine's clock: what this process is late with does not count
 
+  double ttft_seconds() const { return std::chrono::duration<double>(times.first_token - times.queued).count(); }
+  // Of generation, after the first token.
   double tokens_per_second() const {
-    return num_tokens > 1 && decode_seconds > 0 ? (num_tokens - 1) / decode_seconds : 0;
+    const double seconds = std::chrono::duration<double>(times.last_token - times.first_token).count();
+    return num_tokens > 1 && seconds > 0 ? (num_tokens - 1) / seconds : 0;
   }
 };
 
 class TextGenerator {
  public:
   // Everything outlives the generator. The engine serves nobody else.
-  TextGenerator(EngineClient* engine, const text::Tokenizer* tokenizer, const weights::GenerationConfig& defaults,
-                const Clock* clock)
-      : engine_(engine), tokenizer_(tokenizer), defaults_(defaults), clock_(clock) {}
+  TextGenerator(EngineClient* engine, const text::Tokenizer* tokenizer, const weights::GenerationConfig& defaults)
+      : engine_(engine), tokenizer_(tokenizer), defaults_(defaults) {}
 
   struct Prompt {
     std::string text;
@@ -82,7 +82,6 @@ class TextGenerator {
   EngineClient* engine_;
   const text::Tokenizer* tokenizer_;
   const weights::GenerationConfig defaults_;
-  const Clock* clock_;
   std::uint64_t last_id_ = 0;
 };
 

@@ -50,8 +50,8 @@ struct ResetPrefixCacheRequest {};
 // The outcome of a call without a value.
 using Status = Result<>;
 
-using Body = std::variant<Hello, LoadProgress, EngineInfo, Status, GenerateRequest, AbortRequest,
-                          StatsRequest, EngineStats, ResetPrefixCacheRequest, std::vector<EngineEvent>>;
+using Body = std::variant<Hello, LoadProgress, EngineInfo, Status, GenerateRequest, AbortRequest, StatsRequest,
+                          EngineStats, ResetPrefixCacheRequest, std::vector<EngineEvent>>;
 
 struct Message {
   std::uint64_t call = 0;  // pairs an answer with its question; 0 for messages that are neither

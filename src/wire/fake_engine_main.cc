@@ -23,13 +23,16 @@
 namespace quire::wire {
 namespace {
 
-constexpr int kCrashToken = 666;
+constexpr int kCrashToken = 666, kDrainToken = 667;
 
-// Dies by its own hand when it meets the crash token.
+// Ends by its own hand when it meets one of the tokens.
 class MortalEngine final : public EngineClient {
  public:
+  explicit MortalEngine(EngineServer* server) : server_(server) {}
+
   Result<> Submit(GenerateRequest request) override {
     if (request.prompt[0].value() == kCrashToken) ::raise(SIGKILL);
+    if (request.prompt[0].value() == kDrainToken) server_->Drain();
     return engine_.Submit(std::move(request));
   }
   void Abort(RequestId id) override { engine_.Abort(id); }
@@ -41,6 +44,7 @@ class MortalEngine final : public EngineClient {
   Result<> ResetPrefixCache() override { return engine_.ResetPrefixCache(); }
 
  private:
+  EngineServer* server_;
   testing::FakeEngine engine_;
 };
 
@@ -60,7 +64,7 @@ int RunEngine(std::string_view mode) {
   }
   if (mode == "crash") return 3;
   if (mode == "load") WaitForEver();
-  MortalEngine engine;
+  MortalEngine engine(&server);
   const Result<> served = server.Serve(&engine);
   if (mode == "deaf") WaitForEver();
   return served ? 0 : 1;

@@ -88,7 +88,9 @@ void SupervisedEngine::Supervise() {
       retry = has_been_ready_;
     }
     const std::optional<milliseconds> pause = retry ? PlanRestart() : std::nullopt;
-    if (observer_.on_death) observer_.on_death(death->what, pause);
+    if (observer_.on_death) {
+      observer_.on_death({.what = death->what, .is_orderly = death->is_orderly, .restart_in = pause});
+    }
     if (!pause) {
       return GiveUp(death->load_failure.value_or(Error{ErrorCode::kInternal, "the engine process " + death->what}));
     }
@@ -150,12 +152,16 @@ std::optional<SupervisedEngine::Death> SupervisedEngine::RunOnce() {
   } else {
     client->DisconnectAfterReading();
   }
-  std::string what = Reap(&*child);
+  const std::optional<int> status = Reap(&*child);
   WaitForConnectionEnd();
   if (stopping) return std::nullopt;
   const std::lock_guard lock(mutex_);
+  std::string what = status ? DescribeWaitStatus(*status) : "does not end";
   if (load_failure_) what = load_failure_->message;
-  return Death{.what = std::move(what), .was_ready = is_ready_, .load_failure = load_failure_};
+  return Death{.what = std::move(what),
+               .was_ready = is_ready_,
+               .is_orderly = is_ready_ && status == 0,
+               .load_failure = load_failure_};
 }
 
 void SupervisedEngine::Watch(const ChildProcess& child) {
@@ -172,14 +178,13 @@ void SupervisedEngine::Watch(const ChildProcess& child) {
   }
 }
 
-std::string SupervisedEngine::Reap(ChildProcess* child) {
+std::optional<int> SupervisedEngine::Reap(ChildProcess* child) {
   std::optional<int> status = child->WaitFor(config_.stop_timeout);
   if (!status) {
     child->Kill(SIGKILL);
     status = child->WaitFor(milliseconds(60'000));  // a process that pages in may take its time to die
-    if (!status) return "does not end";
   }
-  return DescribeWaitStatus(*status);
+  return status;
 }
 
 std::optional<milliseconds> SupervisedEngine::PlanRestart() {

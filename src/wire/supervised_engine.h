@@ -40,6 +40,14 @@ struct SupervisorConfig {
   std::chrono::milliseconds call_timeout{10'000};
 };
 
+// A process that ended unasked.
+struct EngineDeath {
+  std::string what;  // "was killed by signal 9 (Killed)"
+  // It drained, on a signal that somebody sent to it or to all processes of a group: no request was lost.
+  bool is_orderly = false;
+  std::optional<std::chrono::milliseconds> restart_in;  // nothing: never
+};
+
 class SupervisedEngine final : public EngineClient {
  public:
   // For logs and progress bars; from threads of the engine's own, one call at a time, which must not call the
@@ -48,8 +56,7 @@ class SupervisedEngine final : public EngineClient {
     std::function<void(pid_t pid)> on_start;
     std::function<void(const LoadProgress&)> on_progress;
     std::function<void(const EngineInfo&)> on_ready;
-    // The process ended unasked: what happened, and after what pause it is started again (nothing: never).
-    std::function<void(const std::string& what, std::optional<std::chrono::milliseconds> restart_in)> on_death;
+    std::function<void(const EngineDeath&)> on_death;
   };
 
   // Starts the first process and returns at once.
@@ -72,6 +79,7 @@ class SupervisedEngine final : public EngineClient {
   struct Death {
     std::string what;
     bool was_ready = false;
+    bool is_orderly = false;
     std::optional<Error> load_failure;  // in the engine's own words
   };
 
@@ -80,8 +88,8 @@ class SupervisedEngine final : public EngineClient {
   std::optional<Death> RunOnce();
   // Waits until the process ends, its connection does, or the end is asked for.
   void Watch(const ChildProcess& child);
-  // Makes sure that the process ends, and says how.
-  std::string Reap(ChildProcess* child);
+  // Makes sure that the process ends: its wait status, or nothing when it cannot even be killed.
+  std::optional<int> Reap(ChildProcess* child);
   // Waits until the client's reader thread has made its last call.
   void WaitForConnectionEnd();
   // The pause before the next start; nothing when there have been too many.

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 using testing::MakeRequest;
 
 constexpr auto kLongTime = 20s;
-constexpr int kCrashToken = 666;
+constexpr int kCrashToken = 666, kDrainToken = 667;
 
 bool EndsWithin(pid_t pid, std::chrono::milliseconds timeout) {
   const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -44,8 +44,8 @@ class Supervised {
     observer.on_start = [this](pid_t started) { pid = started; };
     observer.on_progress = [this](const LoadProgress& progress) { Note("progress " + progress.tensor); };
     observer.on_ready = [this](const EngineInfo&) { Note("ready"); };
-    observer.on_death = [this](const std::string& what, std::optional<std::chrono::milliseconds> restart_in) {
-      Note(what + (restart_in ? ", restarting" : ", for good"));
+    observer.on_death = [this](const EngineDeath& death) {
+      Note(death.what + (death.is_orderly ? " (orderly)" : "") + (death.restart_in ? ", restarting" : ", for good"));
     };
     engine = std::make_unique<SupervisedEngine>(std::move(config), std::move(observer));
   }
@@ -153,6 +153,16 @@ TEST(SupervisedEngine, AProgramThatDoesNotExistIsReported) {
   SupervisedEngine engine(std::move(config), {});
   EXPECT_EQ(engine.Next(kLongTime), std::nullopt);
   EXPECT_EQ(engine.failure()->message, "the engine process could not be executed");
+}
+
+// A process group may get SIGTERM as a whole: an engine that drains by itself loses nothing, and is not a crash.
+TEST(SupervisedEngine, AnEngineThatEndsByItselfIsReplaced) {
+  Supervised supervised("ready");
+  ASSERT_TRUE(supervised.WaitFor("ready"));
+  ASSERT_TRUE(supervised.engine->Submit(MakeRequest(1, kDrainToken, 2000)).has_value());
+  EXPECT_EQ(NextEnd(supervised.engine.get()), FinishReason::kLength);
+  ASSERT_TRUE(supervised.WaitFor("exited with status 0 (orderly), restarting"));
+  ASSERT_TRUE(supervised.WaitFor("ready", 2));
 }
 
 TEST(SupervisedEngine, CanBeEndedWhileLoading) {
