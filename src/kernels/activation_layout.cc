@@ -24,8 +24,7 @@ void QuantizeRow(const float* x, std::int64_t k, std::byte* row) {
     std::memcpy(row + layout.scales + block * 4, &scale.scale, 4);
     for (std::int64_t i = begin; i < end; ++i) {
       // Infinity times an inverse of zero would be NaN: codes of a spoilt block are 0.
-      codes[i] = scale.inverse == 0 ? std::int8_t{0}
-                                    : static_cast<std::int8_t>(std::nearbyint(x[i] * scale.inverse));
+      codes[i] = scale.inverse == 0 ? std::int8_t{0} : static_cast<std::int8_t>(std::nearbyint(x[i] * scale.inverse));
     }
   }
   for (std::int64_t i = k; i < static_cast<std::int64_t>(layout.scales); ++i) codes[i] = 0;

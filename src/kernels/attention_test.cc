@@ -50,8 +50,7 @@ struct Sequence {
   }
 
   // Writes `keys` and `values` of tokens [begin, end).
-  void Store(std::int64_t begin, std::int64_t end, const std::vector<float>& keys,
-             const std::vector<float>& values) {
+  void Store(std::int64_t begin, std::int64_t end, const std::vector<float>& keys, const std::vector<float>& values) {
     std::vector<std::int64_t> slots;
     for (std::int64_t t = begin; t < end; ++t) {
       slots.push_back(blocks[static_cast<std::size_t>(t / kTokens)] * kTokens + t % kTokens);
@@ -153,8 +152,7 @@ TEST(Attention, StaysWithinTheDerivedBoundOfTheReference) {
       for (const std::int64_t window : {0, 1, 70}) {
         const std::int64_t length = 290;
         const Sequence sequence(dtype, head_dim, 3, length, ++seed);
-        SCOPED_TRACE(testing::Message()
-                     << "head_dim " << head_dim << " window " << window << " seed " << seed);
+        SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " window " << window << " seed " << seed);
         const std::vector<float> expected = sequence.Attend(ReferenceKernels(), 0, length, window);
         for (const KernelTable* table : AvailableKernels()) {
           const std::vector<float> out = sequence.Attend(*table, 0, length, window);
@@ -204,18 +202,15 @@ TEST(Attention, AChunkIsTheSameBitsAsItsQueriesAlone) {
             const std::int64_t row = std::int64_t{group} * head_dim;
             std::mt19937 rng(static_cast<std::uint32_t>(seed));
             for (std::int64_t t = 0; t < length;) {
-              const std::int64_t chunk =
-                  std::min<std::int64_t>(length - t, 1 + rng() % (rng() % 4 == 0 ? 90 : 6));
+              const std::int64_t chunk = std::min<std::int64_t>(length - t, 1 + rng() % (rng() % 4 == 0 ? 90 : 6));
               const std::vector<float> part = sequence.Attend(*table, t, chunk, window);
               ASSERT_TRUE(SameBits(part.data(), &whole[static_cast<std::size_t>(t * row)], chunk * row))
                   << "chunk of " << chunk << " at " << t;
               t += chunk;
             }
-            for (const std::int64_t t :
-                 {0, 1, 14, 15, 16, 17, 254, 255, 256, 257, 271, 272, 511, 512, 513, 529}) {
+            for (const std::int64_t t : {0, 1, 14, 15, 16, 17, 254, 255, 256, 257, 271, 272, 511, 512, 513, 529}) {
               const std::vector<float> part = sequence.Attend(*table, t, 1, window);
-              ASSERT_TRUE(SameBits(part.data(), &whole[static_cast<std::size_t>(t * row)], row))
-                  << "alone at " << t;
+              ASSERT_TRUE(SameBits(part.data(), &whole[static_cast<std::size_t>(t * row)], row)) << "alone at " << t;
             }
           }
         }
@@ -234,13 +229,11 @@ TEST(Attention, WhatAQueryDoesNotSeeCannotChangeIt) {
         for (const KernelTable* table : AvailableKernels()) {
           clean.push_back(sequence.Attend(*table, position, 1, window));
         }
-        sequence.PoisonOutside(window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0,
-                               position + 1);
+        sequence.PoisonOutside(window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0, position + 1);
         for (std::size_t i = 0; i < clean.size(); ++i) {
           const KernelTable& table = *AvailableKernels()[i];
           const std::vector<float> out = sequence.Attend(table, position, 1, window);
-          EXPECT_TRUE(SameBits(out.data(), clean[i].data(), 48))
-              << table.isa << ' ' << position << ' ' << window;
+          EXPECT_TRUE(SameBits(out.data(), clean[i].data(), 48)) << table.isa << ' ' << position << ' ' << window;
         }
       }
     }
@@ -254,13 +247,10 @@ TEST(Attention, APoisonedTokenSpoilsOnlyTheQueriesThatSeeIt) {
       for (const std::int64_t poisoned : {0, 1, 21, 255, 256, 260}) {
         Sequence sequence(dtype, 16, 2, 300, 301);
         std::vector<std::vector<float>> clean;
-        for (const KernelTable* table : AvailableKernels())
-          clean.push_back(sequence.Attend(*table, 0, 300, window));
+        for (const KernelTable* table : AvailableKernels()) clean.push_back(sequence.Attend(*table, 0, 300, window));
         std::vector<float> bad_k = sequence.k, bad_v = sequence.v;
-        std::fill_n(&bad_v[static_cast<std::size_t>(poisoned * 32)], 32,
-                    std::numeric_limits<float>::infinity());
-        std::fill_n(&bad_k[static_cast<std::size_t>(poisoned * 32)], 32,
-                    std::numeric_limits<float>::quiet_NaN());
+        std::fill_n(&bad_v[static_cast<std::size_t>(poisoned * 32)], 32, std::numeric_limits<float>::infinity());
+        std::fill_n(&bad_k[static_cast<std::size_t>(poisoned * 32)], 32, std::numeric_limits<float>::quiet_NaN());
         sequence.Store(poisoned, poisoned + 1, bad_k, bad_v);
         for (std::size_t i = 0; i < clean.size(); ++i) {
           const std::vector<float> out = sequence.Attend(*AvailableKernels()[i], 0, 300, window);

@@ -22,6 +22,7 @@ constexpr int kOsxsaveBit = 27;
 CpuidRegisters ReadCpuid() {
   CpuidRegisters registers;
   std::uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0) registers.leaf0_ebx = ebx;
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0) registers.leaf1_ecx = ecx;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
     registers.leaf7_ebx = ebx;
@@ -47,6 +48,8 @@ CpuFeatures DecodeCpuFeatures(const CpuidRegisters& r) {
   features.avx512 = features.avx2 && zmm && avx512;
   features.avx512vnni = features.avx512 && HasBit(r.leaf7_ecx, 11);
   features.avx512bf16 = features.avx512vnni && HasBit(r.leaf7_1_eax, 5);
+  constexpr std::uint32_t kIntel = 'G' | 'e' << 8 | 'n' << 16 | 'u' << 24;  // "GenuineIntel"
+  features.fast_bf16_dot = features.avx512bf16 && r.leaf0_ebx != kIntel;
   return features;
 }
 

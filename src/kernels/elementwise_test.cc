@@ -43,8 +43,7 @@ bool SameBits(const float* a, const float* b, std::int64_t n) {
   return std::memcmp(a, b, static_cast<std::size_t>(n) * 4) == 0;
 }
 
-void ExpectClose(const char* isa, const std::vector<float>& got, const std::vector<float>& expected,
-                 double units) {
+void ExpectClose(const char* isa, const std::vector<float>& got, const std::vector<float>& expected, double units) {
   for (std::size_t i = 0; i < got.size(); ++i) {
     ASSERT_LE(std::abs(double{got[i]} - double{expected[i]}), units * kUnit * std::abs(double{expected[i]}))
         << isa << ' ' << i << " of " << got.size() << ": " << got[i] << " for " << expected[i];
@@ -59,8 +58,7 @@ TEST(RmsNorm, EveryCountAndAlignment) {
       Random random(static_cast<std::uint32_t>(n));
       const auto x = random.Floats(rows * ld + offset), weight = random.Floats(n + offset);
       std::vector<float> expected(static_cast<std::size_t>(rows * n));
-      ReferenceKernels().rms_norm(x.data() + offset, weight.data() + offset, 1e-6f, rows, n, ld, n,
-                                  expected.data());
+      ReferenceKernels().rms_norm(x.data() + offset, weight.data() + offset, 1e-6f, rows, n, ld, n, expected.data());
       for (const KernelTable* table : AvailableKernels()) {
         std::vector<float> y(static_cast<std::size_t>(rows * n + offset), 0.0f);
         table->rms_norm(x.data() + offset, weight.data() + offset, 1e-6f, rows, n, ld, n, y.data() + offset);

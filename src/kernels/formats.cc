@@ -47,8 +47,7 @@ void StoreScale(const FormatTraits& traits, std::byte* base, std::int64_t index,
 }
 
 float LoadScale(const FormatTraits& traits, const std::byte* base, std::int64_t index) {
-  return traits.scale_bytes == 2 ? ToFloat(F16{LoadAt<std::uint16_t>(base, index)})
-                                 : LoadAt<float>(base, index);
+  return traits.scale_bytes == 2 ? ToFloat(F16{LoadAt<std::uint16_t>(base, index)}) : LoadAt<float>(base, index);
 }
 
 void PackFloatRow(WeightFormat format, std::int64_t k, const float* values, int column, std::byte* panel) {
@@ -64,8 +63,7 @@ void PackFloatRow(WeightFormat format, std::int64_t k, const float* values, int 
   }
 }
 
-void PackIntegerRow(const FormatTraits& traits, std::int64_t k, const WeightRow& row, int column,
-                    std::byte* panel) {
+void PackIntegerRow(const FormatTraits& traits, std::int64_t k, const WeightRow& row, int column, std::byte* panel) {
   CHECK(row.codes != nullptr && row.scales != nullptr && (row.mins != nullptr || !traits.has_min));
   for (std::int64_t g = 0; g < k / traits.group; ++g) {
     std::byte* group = panel + static_cast<std::size_t>(g) * GroupBytes(traits);

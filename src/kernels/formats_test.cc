@@ -80,8 +80,8 @@ TEST(Formats, IntegerRowsComeBackAsScaleTimesCodeMinusMin) {
       for (std::int64_t i = 0; i < k; ++i) {
         const auto group = static_cast<std::size_t>(r * groups + i / traits.group);
         const int code = codes[static_cast<std::size_t>(r * k + i)];
-        const float expected = scales[group] * static_cast<float>(code - traits.zero_point) -
-                               (traits.has_min ? mins[group] : 0.0f);
+        const float expected =
+            scales[group] * static_cast<float>(code - traits.zero_point) - (traits.has_min ? mins[group] : 0.0f);
         EXPECT_EQ(out[static_cast<std::size_t>(i)], expected);
       }
     }
@@ -139,6 +139,11 @@ TEST(CpuFeatures, TiersNeedTheCpuAndTheOperatingSystem) {
                                   .leaf7_1_eax = 1u << 5,
                                   .xcr0 = 0xE7};
   EXPECT_TRUE(DecodeCpuFeatures(everything).avx512bf16);
+  EXPECT_TRUE(DecodeCpuFeatures(everything).fast_bf16_dot);
+  CpuidRegisters intel = everything;
+  intel.leaf0_ebx = 0x756E6547;  // "Genu"
+  EXPECT_TRUE(DecodeCpuFeatures(intel).avx512bf16);
+  EXPECT_FALSE(DecodeCpuFeatures(intel).fast_bf16_dot);
 
   CpuidRegisters no_zmm = everything;  // a kernel that does not save ZMM registers
   no_zmm.xcr0 = 0x7;

@@ -39,13 +39,10 @@ struct Prepared {
     memory = AlignedBuffer::Allocate(static_cast<std::size_t>(m) * row_bytes).value();
     table.prepare_activations(kind, x, m, k, ld_x, memory.data());
   }
-  const std::byte* row(std::int64_t r) const {
-    return memory.data() + static_cast<std::size_t>(r) * row_bytes;
-  }
+  const std::byte* row(std::int64_t r) const { return memory.data() + static_cast<std::size_t>(r) * row_bytes; }
 };
 
-std::vector<float> Multiply(const KernelTable& table, const PackedMatrix& weights, const Prepared& x,
-                            std::int64_t m) {
+std::vector<float> Multiply(const KernelTable& table, const PackedMatrix& weights, const Prepared& x, std::int64_t m) {
   std::vector<float> out(static_cast<std::size_t>(m * weights.n), kCanary);
   table.gemm({.activations = x.row(0),
               .num_rows = m,
@@ -82,8 +79,7 @@ double RelativeBound(const KernelTable& table, WeightFormat format, std::int64_t
   const bool integer = Traits(format).integer;
   const double n = integer ? 2.0 * 16 + static_cast<double>((k + 255) / 256) + 2 : static_cast<double>(k) + 2;
   const double rounding = n * u / (1 - n * u);
-  return table.activation_kind(format) == ActivationKind::kBf16 ? rounding + 0x1p-8 * (1 + rounding)
-                                                                : rounding;
+  return table.activation_kind(format) == ActivationKind::kBf16 ? rounding + 0x1p-8 * (1 + rounding) : rounding;
 }
 
 // Σ |a|·|w| of every output, with the activations as the tier sees them where they are quantised.
@@ -106,8 +102,7 @@ std::vector<double> AbsoluteProducts(const RandomMatrix& matrix, const Prepared&
     for (std::int64_t c = 0; c < n; ++c) {
       double sum = 0;
       for (std::int64_t i = 0; i < k; ++i) {
-        sum +=
-            a[static_cast<std::size_t>(i)] * double{matrix.magnitudes[static_cast<std::size_t>(c * k + i)]};
+        sum += a[static_cast<std::size_t>(i)] * double{matrix.magnitudes[static_cast<std::size_t>(c * k + i)]};
       }
       sums.push_back(sum);
     }
@@ -162,8 +157,7 @@ TEST_P(GemmTest, ARowIsTheSameBitsAloneAndInAnyCompany) {
         const Prepared rows(*table, format, x.data(), m, k, k);
         const std::vector<float> out = Multiply(*table, matrix.packed, rows, m);
         for (std::int64_t r = 0; r < m; ++r) {
-          ASSERT_TRUE(
-              SameBits(&out[static_cast<std::size_t>(r * n)], &alone[static_cast<std::size_t>(r * n)], n))
+          ASSERT_TRUE(SameBits(&out[static_cast<std::size_t>(r * n)], &alone[static_cast<std::size_t>(r * n)], n))
               << "row " << r << " of " << m;
         }
       }
@@ -183,8 +177,7 @@ TEST_P(GemmTest, PanelRangesAndStridesDoNotMatterAndNothingElseIsWritten) {
       const std::vector<float> whole = Multiply(*table, matrix.packed, rows, m);
       for (int trial = 0; trial < 6; ++trial) {
         const auto begin = static_cast<std::int64_t>(rng() % static_cast<unsigned>(panels));
-        const std::int64_t end =
-            begin + 1 + static_cast<std::int64_t>(rng() % static_cast<unsigned>(panels - begin));
+        const std::int64_t end = begin + 1 + static_cast<std::int64_t>(rng() % static_cast<unsigned>(panels - begin));
         std::vector<float> out(static_cast<std::size_t>(m * ld_out + 1), kCanary);
         float* y = out.data() + 1;  // misaligned output
         table->gemm({.activations = rows.row(0),
@@ -198,8 +191,7 @@ TEST_P(GemmTest, PanelRangesAndStridesDoNotMatterAndNothingElseIsWritten) {
           for (std::int64_t c = 0; c < ld_out; ++c) {
             const bool inside = c >= begin * kPanelWidth && c < std::min(n, end * kPanelWidth);
             const float expected = inside ? whole[static_cast<std::size_t>(r * n + c)] : kCanary;
-            ASSERT_TRUE(SameBits(&y[r * ld_out + c], &expected, 1))
-                << table->isa << ' ' << m << ' ' << r << ' ' << c;
+            ASSERT_TRUE(SameBits(&y[r * ld_out + c], &expected, 1)) << table->isa << ' ' << m << ' ' << r << ' ' << c;
           }
         }
       }
@@ -232,8 +224,7 @@ TEST_P(GemmTest, TiersWithTheSameArithmeticGiveTheSameBits) {
   std::vector<float> expected;
   for (const KernelTable* table : AvailableKernels().subspan(1)) {
     if (table->activation_kind(format) == ActivationKind::kBf16) continue;  // the one that rounds differently
-    const std::vector<float> out =
-        Multiply(*table, matrix.packed, Prepared(*table, format, x.data(), m, k, k), m);
+    const std::vector<float> out = Multiply(*table, matrix.packed, Prepared(*table, format, x.data(), m, k, k), m);
     if (first == nullptr) first = table, expected = out;
     EXPECT_TRUE(SameBits(out.data(), expected.data(), m * n)) << first->isa << " and " << table->isa;
   }
@@ -244,13 +235,11 @@ TEST_P(GemmTest, NotANumberStaysInItsRow) {
   const std::int64_t k = 288, n = 33, m = 8;
   const RandomMatrix matrix = MakeRandomMatrix(format, n, k, 16, false).value();
   const std::vector<float> x = RandomFloats(m * k, 17);
-  for (const float poison :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+  for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::vector<float> spoilt = x;
     spoilt[static_cast<std::size_t>(3 * k + 100)] = poison;
     for (const KernelTable* table : AvailableKernels()) {
-      const std::vector<float> clean =
-          Multiply(*table, matrix.packed, Prepared(*table, format, x.data(), m, k, k), m);
+      const std::vector<float> clean = Multiply(*table, matrix.packed, Prepared(*table, format, x.data(), m, k, k), m);
       const std::vector<float> out =
           Multiply(*table, matrix.packed, Prepared(*table, format, spoilt.data(), m, k, k), m);
       for (std::int64_t r = 0; r < m; ++r) {
@@ -317,8 +306,7 @@ TEST(GemmInt8, DotsAreExactOnEveryTierForExtremeCodes) {
       for (auto& v : x) v = static_cast<float>(seed == 0 ? -127 : activation());
       for (std::size_t i = 0; i < x.size(); i += 256) x[i] = 127;  // every block has the scale 1
       for (const KernelTable* table : AvailableKernels()) {
-        const std::vector<float> out =
-            Multiply(*table, weights, Prepared(*table, format, x.data(), m, k, k), m);
+        const std::vector<float> out = Multiply(*table, weights, Prepared(*table, format, x.data(), m, k, k), m);
         for (std::int64_t r = 0; r < m; ++r) {
           for (std::int64_t c = 0; c < n; ++c) {
             std::int64_t dot = 0;

@@ -16,9 +16,7 @@ class Random {
     z = (z ^ z >> 27) * 0x94D049BB133111EB;
     return z ^ z >> 31;
   }
-  float Uniform(float low, float high) {
-    return low + (high - low) * static_cast<float>(Next() >> 40) * 0x1p-24f;
-  }
+  float Uniform(float low, float high) { return low + (high - low) * static_cast<float>(Next() >> 40) * 0x1p-24f; }
 
  private:
   std::uint64_t state_;

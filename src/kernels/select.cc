@@ -14,8 +14,9 @@ std::span<const KernelTable* const> AvailableKernels() {
     std::vector<const KernelTable*> tables = {&ReferenceKernels()};
     if (features.avx2) tables.push_back(&Avx2Kernels());
     if (features.avx512) tables.push_back(&Avx512Kernels());
+    if (features.avx512bf16 && !features.fast_bf16_dot) tables.push_back(&Avx512Bf16Kernels());
     if (features.avx512vnni) tables.push_back(&Avx512VnniKernels());
-    if (features.avx512bf16) tables.push_back(&Avx512Bf16Kernels());
+    if (features.fast_bf16_dot) tables.push_back(&Avx512Bf16Kernels());
     return tables;
   }();
   return available;
@@ -32,12 +33,10 @@ Result<const KernelTable*> SelectKernels(std::string_view isa) {
   for (const std::string_view known : {"avx2", "avx512", "avx512vnni", "avx512bf16"}) {
     if (isa == known) {
       return Fail(ErrorCode::kUnsupported,
-                  "this CPU or its operating system cannot run the kernels \"{}\"; it can run: {}", isa,
-                  names);
+                  "this CPU or its operating system cannot run the kernels \"{}\"; it can run: {}", isa, names);
     }
   }
-  return Fail(ErrorCode::kInvalidArgument, "unknown kernel tier \"{}\"; this CPU can run: auto, {}", isa,
-              names);
+  return Fail(ErrorCode::kInvalidArgument, "unknown kernel tier \"{}\"; this CPU can run: auto, {}", isa, names);
 }
 
 }  // namespace quire::kernels

@@ -42,8 +42,7 @@ void StoreKv(const StoreKvArgs& args) {
     for (int head = 0; head < layout.num_kv_heads; ++head) {
       const std::int64_t source = t * args.stride + std::int64_t{head} * layout.head_dim;
       std::byte* k_tile = block + layout.tile_offset(args.layer, head);
-      store(args.k + source, args.v + source, slot % kTokens, layout.head_dim, k_tile,
-            k_tile + layout.tile_bytes());
+      store(args.k + source, args.v + source, slot % kTokens, layout.head_dim, k_tile, k_tile + layout.tile_bytes());
     }
   }
 }

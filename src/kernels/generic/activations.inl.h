@@ -41,8 +41,7 @@ inline void QuantizeRow(const float* x, std::int64_t k, std::byte* row) {
 inline void RoundRow(const float* x, std::int64_t k, Element* row) {
   std::int64_t i = 0;
   for (; i + kLanes <= k; i += kLanes) StoreElements(row + i, LoadF(x + i));
-  if (i < k)
-    StoreElements(row + i, LoadPartF(x + i, k - i));  // rows end at a multiple of 64 bytes: there is room
+  if (i < k) StoreElements(row + i, LoadPartF(x + i, k - i));  // rows end at a multiple of 64 bytes: there is room
 }
 
 inline void PrepareActivations(ActivationKind kind, const float* x, std::int64_t num_rows, std::int64_t k,

@@ -2,6 +2,8 @@
 // clang-format off
 #include "kernels/generic/math.inl.h"
 #include "kernels/generic/activations.inl.h"
+#include "kernels/generic/prefetch.inl.h"
+#include "kernels/generic/tile_io.inl.h"
 #include "kernels/generic/gemm_int8.inl.h"
 #include "kernels/generic/gemm_float.inl.h"
 #include "kernels/generic/gemm.inl.h"

@@ -22,9 +22,7 @@ struct Bf16Cache {
   }
   QUIRE_INLINE static Weights LoadKey(const std::byte* p) { return LoadPairs(p); }
   QUIRE_INLINE static Weights LoadValue(const std::byte* p, std::int64_t n) { return LoadPartPairs(p, n); }
-  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, const Element* p) {
-    return DotPair(sum, w, LoadPairInput(p));
-  }
+  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, const Element* p) { return DotPair(sum, w, LoadPairInput(p)); }
   QUIRE_INLINE static Weights Only(Weights w, bool even, bool odd) {
     return even && odd ? w : even ? OnlyEven(w) : OnlyOdd(w);
   }
@@ -103,9 +101,7 @@ struct Attention {
   const std::int64_t first_row, num_rows;  // of the rows in flight, counted over queries · group
   const AttentionScratch scratch;
 
-  std::int64_t Position(std::int64_t row) const {
-    return args.first_position + (first_row + row) / args.group;
-  }
+  std::int64_t Position(std::int64_t row) const { return args.first_position + (first_row + row) / args.group; }
   std::int64_t FirstKey(std::int64_t row) const {
     const std::int64_t first = Position(row) - args.window + 1;
     return args.window > 0 && first > 0 ? first : 0;
@@ -176,8 +172,7 @@ struct Attention {
       F32 s = Mul(LoadF(scores + tile * kTokens), factor);
       const std::int64_t begin = visible.begin - tile * kTokens, end = visible.end - tile * kTokens;
       if (begin > 0 || end < kTokens) {
-        s = Select(LanesBetween(begin > 0 ? begin : 0, end < kTokens ? end : kTokens), s,
-                   SetF(-__builtin_inff()));
+        s = Select(LanesBetween(begin > 0 ? begin : 0, end < kTokens ? end : kTokens), s, SetF(-__builtin_inff()));
       }
       StoreF(scores + tile * kTokens, s);
       max = Max(max, s);
@@ -195,8 +190,8 @@ struct Attention {
   // partial[slot …] += p · v for R rows over steps [begin, end) of the partition, D vectors of dimensions
   // from `dim`. `even` and `odd` say which tokens of a step count (BF16).
   template <int R, int D>
-  void WeighValues(std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end,
-                   std::int64_t dim, bool even, bool odd) const {
+  void WeighValues(std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end, std::int64_t dim,
+                   bool even, bool odd) const {
     constexpr std::int64_t kStepsPerTile = kTokens / Cache::kTokensPerStep;
     F32 sum[R][D];
     QUIRE_UNROLL for (int r = 0; r < R; ++r) {
@@ -204,8 +199,7 @@ struct Attention {
         sum[r][d] = LoadF(scratch.partial + (slot + r) * padded + dim + d * kLanes);
       }
     }
-    const std::int64_t tail =
-        head_dim - dim - (D - 1) * kLanes < kLanes ? head_dim - dim - (D - 1) * kLanes : kLanes;
+    const std::int64_t tail = head_dim - dim - (D - 1) * kLanes < kLanes ? head_dim - dim - (D - 1) * kLanes : kLanes;
     const QueryElement* p = Probabilities(slot);
     const std::int64_t row_elements = Probabilities(1) - Probabilities(0);
     for (std::int64_t tile = begin / kStepsPerTile; tile * kStepsPerTile < end; ++tile) {
@@ -231,8 +225,8 @@ struct Attention {
   }
 
   template <int R>
-  void WeighValuesOf(std::int64_t rows, std::int64_t partition, std::int64_t slot, std::int64_t begin,
-                     std::int64_t end, bool even = true, bool odd = true) const {
+  void WeighValuesOf(std::int64_t rows, std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end,
+                     bool even = true, bool odd = true) const {
     if constexpr (R > 1) {
       if (rows < R) return WeighValuesOf<R - 1>(rows, partition, slot, begin, end, even, odd);
     }
@@ -309,8 +303,7 @@ struct Attention {
     for (std::int64_t r = 0; r < rows; ++r) {
       float* partial = scratch.partial + r * padded;
       for (std::int64_t d = 0; d < padded; d += kLanes) StoreF(partial + d, ZeroF());
-      WeighRagged(partition, r, visible[r].begin,
-                  visible[r].end < shared_begin ? visible[r].end : shared_begin);
+      WeighRagged(partition, r, visible[r].begin, visible[r].end < shared_begin ? visible[r].end : shared_begin);
     }
     if (shared_begin < shared_end) {
       WeighValuesOf<kAttentionRows>(rows, partition, 0, shared_begin / kStep, shared_end / kStep);

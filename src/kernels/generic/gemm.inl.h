@@ -9,8 +9,8 @@ inline void Gemm(const GemmArgs& args) {
   const WeightFormat format = args.weights->format;
   if (args.weights->k == 0) {  // an empty sum
     for (std::int64_t r = 0; r < args.num_rows; ++r) {
-      for (std::int64_t c = args.panel_begin * kPanelWidth;
-           c < args.panel_end * kPanelWidth && c < args.weights->n; ++c) {
+      for (std::int64_t c = args.panel_begin * kPanelWidth; c < args.panel_end * kPanelWidth && c < args.weights->n;
+           ++c) {
         args.out[r * args.ld_out + c] = 0;
       }
     }

@@ -7,28 +7,26 @@
 struct F32Weights {
   static constexpr std::int64_t kInner = 1, kStepBytes = 64, kInputBytes = 4;
   using Weights = F32;
+  using Input = F32;
   QUIRE_INLINE static Weights Load(const std::byte* p) { return LoadF(p); }
-  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, const std::byte* input) {
-    float a;
-    __builtin_memcpy(&a, input, 4);
-    return Fma(w, SetF(a), sum);
-  }
+  QUIRE_INLINE static Input LoadInput(const std::byte* p) { return SetF(FloatAt(p, 0)); }
+  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, Input a) { return Fma(w, a, sum); }
 };
 struct F16Weights {
   static constexpr std::int64_t kInner = 1, kStepBytes = 32, kInputBytes = 4;
   using Weights = F32;
+  using Input = F32;
   QUIRE_INLINE static Weights Load(const std::byte* p) { return LoadF16(p); }
-  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, const std::byte* input) {
-    return F32Weights::Dot(sum, w, input);
-  }
+  QUIRE_INLINE static Input LoadInput(const std::byte* p) { return SetF(FloatAt(p, 0)); }
+  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, Input a) { return Fma(w, a, sum); }
 };
 struct Bf16Weights {
   static constexpr std::int64_t kInner = 2, kStepBytes = 64, kInputBytes = 2 * sizeof(Element);
   using Weights = PairWeights;
+  using Input = PairInput;
   QUIRE_INLINE static Weights Load(const std::byte* p) { return LoadPairs(p); }
-  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, const std::byte* input) {
-    return DotPair(sum, w, LoadPairInput(reinterpret_cast<const Element*>(input)));
-  }
+  QUIRE_INLINE static Input LoadInput(const std::byte* p) { return LoadPairInput(reinterpret_cast<const Element*>(p)); }
+  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, Input a) { return DotPair(sum, w, a); }
 };
 
 struct FloatWalk {
@@ -38,68 +36,81 @@ struct FloatWalk {
 
 // R rows × P panels over the steps of `walk`; see Int8Tile.
 template <typename Format, int R, int P, bool kStream>
-inline void FloatTile(const FloatWalk& walk, const std::byte* rows, const std::byte* panels, float* out,
-                      std::int64_t columns) {
-  constexpr std::int64_t kPrefetchBytes = 8192 / P;
+[[gnu::noinline]] void FloatTile(const FloatWalk& walk, const std::byte* rows, const std::byte* panels, float* out,
+                                 std::int64_t columns, Prefetch prefetch) {
   F32 sum[R][P];
   QUIRE_UNROLL for (int r = 0; r < R; ++r) {
     QUIRE_UNROLL for (int p = 0; p < P; ++p) {
-      const std::int64_t valid = columns - p * kPanelWidth < 16 ? columns - p * kPanelWidth : 16;
-      sum[r][p] = walk.step_begin == 0 ? ZeroF() : LoadPartF(out + r * walk.ld_out + p * kPanelWidth, valid);
+      const float* y = out + r * walk.ld_out + p * kPanelWidth;
+      __builtin_prefetch(y, 1);  // see LoadTile
+      sum[r][p] = walk.step_begin == 0 ? ZeroF() : LoadPartF(y, ColumnsOfPanel(columns, p));
     }
   }
   const std::byte* w = panels + walk.step_begin * Format::kStepBytes;
   const std::byte* a = rows + walk.step_begin * Format::kInputBytes;
   for (std::int64_t step = walk.step_begin; step < walk.step_end;
        ++step, w += Format::kStepBytes, a += Format::kInputBytes) {
-    QUIRE_UNROLL for (int p = 0; p < P; ++p) {
-      const auto weights = Format::Load(w + p * walk.panel_bytes);
-      if constexpr (kStream) __builtin_prefetch(w + p * walk.panel_bytes + kPrefetchBytes);
-      QUIRE_UNROLL for (int r = 0; r < R; ++r) sum[r][p] =
-          Format::Dot(sum[r][p], weights, a + r * walk.row_bytes);
+    if constexpr (!kStream) prefetch.template Next<P>(walk.panel_bytes);
+    if constexpr (R > 1) {  // an input serves all panels
+      typename Format::Weights weights[P];
+      QUIRE_UNROLL for (int p = 0; p < P; ++p) {
+        weights[p] = Format::Load(w + p * walk.panel_bytes);
+        if constexpr (kStream) PrefetchAhead<P>(w + p * walk.panel_bytes);
+      }
+      QUIRE_UNROLL for (int r = 0; r < R; ++r) {
+        const auto input = Format::LoadInput(a + r * walk.row_bytes);
+        QUIRE_UNROLL for (int p = 0; p < P; ++p) sum[r][p] = Format::Dot(sum[r][p], weights[p], input);
+      }
+    } else {  // one panel at a time keeps the registers free
+      const auto input = Format::LoadInput(a);
+      QUIRE_UNROLL for (int p = 0; p < P; ++p) {
+        sum[0][p] = Format::Dot(sum[0][p], Format::Load(w + p * walk.panel_bytes), input);
+        if constexpr (kStream) PrefetchAhead<P>(w + p * walk.panel_bytes);
+      }
     }
   }
   QUIRE_UNROLL for (int r = 0; r < R; ++r) {
     QUIRE_UNROLL for (int p = 0; p < P; ++p) {
-      const std::int64_t valid = columns - p * kPanelWidth < 16 ? columns - p * kPanelWidth : 16;
-      StorePartF(out + r * walk.ld_out + p * kPanelWidth, sum[r][p], valid);
+      StorePartF(out + r * walk.ld_out + p * kPanelWidth, sum[r][p], ColumnsOfPanel(columns, p));
     }
   }
 }
 
 // FloatTile with as many rows as `num_rows` says, kMinRows … R.
 template <typename Format, int kMinRows, int R, int P, bool kStream>
-inline void FloatTileOf(std::int64_t num_rows, const FloatWalk& walk, const std::byte* rows,
-                        const std::byte* panels, float* out, std::int64_t columns) {
+inline void FloatTileOf(std::int64_t num_rows, const FloatWalk& walk, const std::byte* rows, const std::byte* panels,
+                        float* out, std::int64_t columns, const Prefetch& prefetch) {
   if constexpr (R > kMinRows) {
     if (num_rows < R) {
-      return FloatTileOf<Format, kMinRows, R - 1, P, kStream>(num_rows, walk, rows, panels, out, columns);
+      return FloatTileOf<Format, kMinRows, R - 1, P, kStream>(num_rows, walk, rows, panels, out, columns, prefetch);
     }
   }
-  FloatTile<Format, R, P, kStream>(walk, rows, panels, out, columns);
+  FloatTile<Format, R, P, kStream>(walk, rows, panels, out, columns, prefetch);
 }
 
 // All rows against P panels; see Int8PanelGroup.
 template <typename Format, int R, int P>
 inline void FloatPanelGroup(FloatWalk walk, const GemmArgs& args, const std::byte* panels, float* out,
-                            std::int64_t columns) {
+                            std::int64_t columns, bool is_last) {
   constexpr std::int64_t kStepsPerStretch = 32 * 1024 / (2 * Format::kStepBytes);  // 32 KiB of two panels
   constexpr int kShortest = R > 1 ? R / 2 : 1;  // two tiles or more: none is below half of R
   const std::int64_t num_tiles = (args.num_rows + R - 1) / R;
-  const std::int64_t stretch = num_tiles == 1 ? walk.num_steps : kStepsPerStretch;
-  for (std::int64_t begin = 0; begin < walk.num_steps; begin += stretch) {
+  if (num_tiles == 1) {
+    return FloatTileOf<Format, 1, R, P, true>(args.num_rows, walk, args.activations, panels, out, columns, {});
+  }
+  for (std::int64_t begin = 0; begin < walk.num_steps; begin += kStepsPerStretch) {
     walk.step_begin = begin;
-    walk.step_end = begin + stretch < walk.num_steps ? begin + stretch : walk.num_steps;
+    walk.step_end = begin + kStepsPerStretch < walk.num_steps ? begin + kStepsPerStretch : walk.num_steps;
+    const bool wraps = walk.step_end == walk.num_steps;
+    const std::byte* next = wraps ? panels + P * walk.panel_bytes : panels + walk.step_end * Format::kStepBytes;
+    const std::int64_t next_bytes = wraps && is_last ? 0 : kStepsPerStretch * Format::kStepBytes;
     for (std::int64_t tile = 0; tile < num_tiles; ++tile) {
       const std::int64_t row = args.num_rows * tile / num_tiles;
       const std::int64_t height = args.num_rows * (tile + 1) / num_tiles - row;
       const std::byte* rows = args.activations + row * static_cast<std::int64_t>(walk.row_bytes);
-      if (tile == 0) {
-        FloatTileOf<Format, 1, R, P, true>(height, walk, rows, panels, out, columns);
-      } else {
-        FloatTileOf<Format, kShortest, R, P, false>(height, walk, rows, panels, out + row * walk.ld_out,
-                                                    columns);
-      }
+      const Prefetch prefetch = Prefetch::Part(next, next_bytes, tile, num_tiles, walk.step_end - begin);
+      FloatTileOf<Format, kShortest, R, P, false>(height, walk, rows, panels, out + row * walk.ld_out, columns,
+                                                  prefetch);
     }
   }
 }
@@ -108,9 +119,8 @@ template <typename Format, int R, int P>
 inline void FloatPanels(const FloatWalk& walk, const GemmArgs& args, std::int64_t begin) {
   for (; begin + P <= args.panel_end; begin += P) {
     const std::int64_t column = begin * kPanelWidth;
-    FloatPanelGroup<Format, R, P>(walk, args,
-                                  args.weights->data + begin * static_cast<std::int64_t>(walk.panel_bytes),
-                                  args.out + column, args.weights->n - column);
+    FloatPanelGroup<Format, R, P>(walk, args, args.weights->data + begin * static_cast<std::int64_t>(walk.panel_bytes),
+                                  args.out + column, args.weights->n - column, begin + P >= args.panel_end);
   }
   if constexpr (P > 1) FloatPanels<Format, R, P / 2>(walk, args, begin);
 }
@@ -126,10 +136,11 @@ inline void GemmFloat(ActivationKind kind, const GemmArgs& args) {
                        .step_begin = 0,
                        .step_end = num_steps};
   if (args.num_rows == 1) return FloatPanels<Format, 1, kGemvPanels>(walk, args, args.panel_begin);
-  if (args.num_rows <= 3) return FloatPanels<Format, 3, kFewRowsPanels>(walk, args, args.panel_begin);
+  if (args.num_rows <= kFloatFewRows) {
+    return FloatPanels<Format, kFloatFewRows, kFloatFewRowsPanels>(walk, args, args.panel_begin);
+  }
   constexpr std::int64_t kResidentBytes = 768 * 1024;
-  std::int64_t portion =
-      kResidentBytes / static_cast<std::int64_t>(walk.row_bytes + 1) / kFloatRows * kFloatRows;
+  std::int64_t portion = kResidentBytes / static_cast<std::int64_t>(walk.row_bytes + 1) / kFloatRows * kFloatRows;
   if (portion < 8 * kFloatRows) portion = 8 * kFloatRows;
   for (std::int64_t row = 0; row < args.num_rows; row += portion) {
     GemmArgs part = args;

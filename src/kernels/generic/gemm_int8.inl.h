@@ -64,16 +64,17 @@ QUIRE_INLINE float FloatAt(const std::byte* p, std::int64_t index) {
   return value;
 }
 
-// R rows × P panels over the blocks of `walk`. `rows` is the first row, `panels` the first panel (its
-// beginning), `out` the first output; `columns` counts the columns from there that exist. With `kStream` the
-// weights come from memory rather than from a cache, and are asked for kPrefetchBytes ahead, in every panel.
+// R rows × P panels over the blocks of `walk`. `rows` is the first row, `panels` the first panel (its beginning), `out`
+// the first output; `columns` counts the columns from there that exist. Not inlined: each shape gets the registers for
+// itself.
 template <typename Format, int R, int P, bool kStream>
-inline void Int8Tile(const Int8Walk& walk, const std::byte* rows, const std::byte* panels, float* out,
-                     std::int64_t columns) {
+[[gnu::noinline]] void Int8Tile(const Int8Walk& walk, const std::byte* rows, const std::byte* panels, float* out,
+                                std::int64_t columns, Prefetch prefetch) {
   constexpr std::int64_t kGroupsPerBlock = kActivationBlock / Format::kGroup;
-  constexpr std::int64_t kPrefetchBytes = 8192 / P;
   const std::int64_t num_groups = walk.k / Format::kGroup;
   const std::byte* w = panels + walk.block_begin * kGroupsPerBlock * Format::kGroupBytes;
+  alignas(64) float total[R][P][16];  // in memory: used once a block, and the registers are taken
+  LoadTile<R, P>(walk.block_begin == 0, out, walk.ld_out, columns, total);
   for (std::int64_t block = walk.block_begin; block < walk.block_end; ++block) {
     F32 sum[R][P];
     QUIRE_UNROLL for (int r = 0; r < R; ++r) {
@@ -82,28 +83,29 @@ inline void Int8Tile(const Int8Walk& walk, const std::byte* rows, const std::byt
     const std::int64_t first = block * kGroupsPerBlock;
     const std::int64_t last = first + kGroupsPerBlock < num_groups ? first + kGroupsPerBlock : num_groups;
     for (std::int64_t group = first; group < last; ++group, w += Format::kGroupBytes) {
+      if constexpr (!kStream) prefetch.template Next<P>(walk.panel_bytes);
       I32 dot[R][P];
       QUIRE_UNROLL for (int r = 0; r < R; ++r) {
         const I32 start = GroupStart<Format>(walk.layout, rows + r * walk.row_bytes, group);
         QUIRE_UNROLL for (int p = 0; p < P; ++p) dot[r][p] = start;
       }
       QUIRE_UNROLL for (int q = 0; q < Format::kGroup / 4; ++q) {
-        if constexpr (P <= 4) {  // rows outside: a broadcast serves all panels
+        const std::byte* quad = rows + group * Format::kGroup + q * 4;
+        if constexpr (R > 1) {  // a broadcast serves all panels
           decltype(LoadFormatCodes<Format>(w)) codes[P];
           QUIRE_UNROLL for (int p = 0; p < P; ++p) {
             codes[p] = LoadFormatCodes<Format>(w + p * walk.panel_bytes + q * 64);
-            if constexpr (kStream) __builtin_prefetch(w + p * walk.panel_bytes + q * 64 + kPrefetchBytes);
+            if constexpr (kStream) PrefetchAhead<P>(w + p * walk.panel_bytes + q * 64);
           }
           QUIRE_UNROLL for (int r = 0; r < R; ++r) {
-            const auto a = LoadQuad(rows + r * walk.row_bytes + group * Format::kGroup + q * 4);
+            const auto a = LoadQuad(quad + r * walk.row_bytes);
             QUIRE_UNROLL for (int p = 0; p < P; ++p) dot[r][p] = Dot(dot[r][p], codes[p], a);
           }
-        } else {  // many panels: one at a time keeps the registers free
-          static_assert(R == 1);
-          const auto a = LoadQuad(rows + group * Format::kGroup + q * 4);
+        } else {  // one panel at a time keeps the registers free
+          const auto a = LoadQuad(quad);
           QUIRE_UNROLL for (int p = 0; p < P; ++p) {
             dot[0][p] = Dot(dot[0][p], LoadFormatCodes<Format>(w + p * walk.panel_bytes + q * 64), a);
-            if constexpr (kStream) __builtin_prefetch(w + p * walk.panel_bytes + q * 64 + kPrefetchBytes);
+            if constexpr (kStream) PrefetchAhead<P>(w + p * walk.panel_bytes + q * 64);
           }
         }
       }
@@ -123,52 +125,54 @@ inline void Int8Tile(const Int8Walk& walk, const std::byte* rows, const std::byt
     QUIRE_UNROLL for (int r = 0; r < R; ++r) {
       const F32 scale = SetF(FloatAt(rows + r * walk.row_bytes + walk.layout.scales, block));
       QUIRE_UNROLL for (int p = 0; p < P; ++p) {
-        float* y = out + r * walk.ld_out + p * kPanelWidth;
-        const std::int64_t valid = columns - p * kPanelWidth < 16 ? columns - p * kPanelWidth : 16;
-        const F32 before = block == 0 ? ZeroF() : LoadPartF(y, valid);
-        StorePartF(y, Fma(sum[r][p], scale, before), valid);
+        StoreF(total[r][p], Fma(sum[r][p], scale, LoadF(total[r][p])));
       }
     }
   }
+  StoreTile<R, P>(total, out, walk.ld_out, columns);
 }
 
 // Int8Tile with as many rows as `num_rows` says, kMinRows … R.
 template <typename Format, int kMinRows, int R, int P, bool kStream>
-inline void Int8TileOf(std::int64_t num_rows, const Int8Walk& walk, const std::byte* rows,
-                       const std::byte* panels, float* out, std::int64_t columns) {
+inline void Int8TileOf(std::int64_t num_rows, const Int8Walk& walk, const std::byte* rows, const std::byte* panels,
+                       float* out, std::int64_t columns, const Prefetch& prefetch) {
   if constexpr (R > kMinRows) {
     if (num_rows < R) {
-      return Int8TileOf<Format, kMinRows, R - 1, P, kStream>(num_rows, walk, rows, panels, out, columns);
+      return Int8TileOf<Format, kMinRows, R - 1, P, kStream>(num_rows, walk, rows, panels, out, columns, prefetch);
     }
   }
-  Int8Tile<Format, R, P, kStream>(walk, rows, panels, out, columns);
+  Int8Tile<Format, R, P, kStream>(walk, rows, panels, out, columns, prefetch);
 }
 
-// All rows against P panels. The rows are split into tiles of nearly equal height, and the weights into
-// stretches of the inner dimension that stay in the L1 cache while the tiles pass over them.
+// All rows against P panels. The rows are split into tiles of nearly equal height, and the weights into stretches of the
+// inner dimension that stay in the L1 cache while the tiles pass over them. A single tile streams its weights from
+// memory; with more of them, each also fetches a part of the next stretch, so that memory and arithmetic overlap.
 template <typename Format, int R, int P>
 inline void Int8PanelGroup(Int8Walk walk, const GemmArgs& args, const std::byte* panels, float* out,
-                           std::int64_t columns) {
-  // P panels · 1024 · 17 bytes are 35 KiB for the two panels of the wide tile, of 48 KiB (and of 32 KiB, for
-  // one).
+                           std::int64_t columns, bool is_last) {
+  // P panels · 1024 · 17 bytes are 35 KiB for the two panels of the wide tile, of 48 KiB (and of 32 KiB, for one).
   constexpr std::int64_t kBlocksPerStretch = 4;
+  constexpr std::int64_t kBlockBytes = kActivationBlock / Format::kGroup * Format::kGroupBytes;
   constexpr int kShortest = R > 1 ? R / 2 : 1;  // two tiles or more: none is below half of R
   const std::int64_t num_tiles = (args.num_rows + R - 1) / R;
   const std::int64_t num_blocks = walk.layout.num_blocks;
-  const std::int64_t stretch = num_tiles == 1 ? num_blocks : kBlocksPerStretch;
-  for (std::int64_t begin = 0; begin < num_blocks; begin += stretch) {
+  if (num_tiles == 1) {
+    return Int8TileOf<Format, 1, R, P, true>(args.num_rows, walk, args.activations, panels, out, columns, {});
+  }
+  for (std::int64_t begin = 0; begin < num_blocks; begin += kBlocksPerStretch) {
     walk.block_begin = begin;
-    walk.block_end = begin + stretch < num_blocks ? begin + stretch : num_blocks;
+    walk.block_end = begin + kBlocksPerStretch < num_blocks ? begin + kBlocksPerStretch : num_blocks;
+    const bool wraps = walk.block_end == num_blocks;
+    const std::byte* next = wraps ? panels + P * walk.panel_bytes : panels + walk.block_end * kBlockBytes;
+    const std::int64_t num_groups = (walk.block_end - begin) * (kActivationBlock / Format::kGroup);
+    const std::int64_t next_bytes = wraps && is_last ? 0 : kBlocksPerStretch * kBlockBytes;
     for (std::int64_t tile = 0; tile < num_tiles; ++tile) {
       const std::int64_t row = args.num_rows * tile / num_tiles;
       const std::int64_t height = args.num_rows * (tile + 1) / num_tiles - row;
       const std::byte* rows = args.activations + row * static_cast<std::int64_t>(walk.row_bytes);
-      if (tile == 0) {
-        Int8TileOf<Format, 1, R, P, true>(height, walk, rows, panels, out, columns);
-      } else {
-        Int8TileOf<Format, kShortest, R, P, false>(height, walk, rows, panels, out + row * walk.ld_out,
-                                                   columns);
-      }
+      const Prefetch prefetch = Prefetch::Part(next, next_bytes, tile, num_tiles, num_groups);
+      Int8TileOf<Format, kShortest, R, P, false>(height, walk, rows, panels, out + row * walk.ld_out, columns,
+                                                 prefetch);
     }
   }
 }
@@ -178,9 +182,8 @@ template <typename Format, int R, int P>
 inline void Int8Panels(const Int8Walk& walk, const GemmArgs& args, std::int64_t begin) {
   for (; begin + P <= args.panel_end; begin += P) {
     const std::int64_t column = begin * kPanelWidth;
-    Int8PanelGroup<Format, R, P>(walk, args,
-                                 args.weights->data + begin * static_cast<std::int64_t>(walk.panel_bytes),
-                                 args.out + column, args.weights->n - column);
+    Int8PanelGroup<Format, R, P>(walk, args, args.weights->data + begin * static_cast<std::int64_t>(walk.panel_bytes),
+                                 args.out + column, args.weights->n - column, begin + P >= args.panel_end);
   }
   if constexpr (P > 1) Int8Panels<Format, R, P / 2>(walk, args, begin);
 }
@@ -197,8 +200,9 @@ inline void GemmInt8(const GemmArgs& args) {
                       .block_begin = 0,
                       .block_end = layout.num_blocks};
   if (args.num_rows == 1) return Int8Panels<Format, 1, kGemvPanels>(walk, args, args.panel_begin);
-  if (args.num_rows <= 3 && kInt8Rows >= 3)
-    return Int8Panels<Format, 3, kFewRowsPanels>(walk, args, args.panel_begin);
+  if (args.num_rows <= kInt8FewRows) {
+    return Int8Panels<Format, kInt8FewRows, kInt8FewRowsPanels>(walk, args, args.panel_begin);
+  }
   // Rows in portions whose activations stay in the L2 cache while all panels pass over them.
   constexpr std::int64_t kResidentBytes = 768 * 1024;
   std::int64_t portion = kResidentBytes / static_cast<std::int64_t>(walk.row_bytes) / kInt8Rows * kInt8Rows;

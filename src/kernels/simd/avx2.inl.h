@@ -150,8 +150,7 @@ QUIRE_INLINE F32 Select(Mask m, F32 yes, F32 no) {
 }
 QUIRE_INLINE Mask LanesBetween(std::int64_t begin, std::int64_t end) {  // 0 ≤ begin ≤ end ≤ 16
   const Mask below_begin = FirstLanes(begin), below_end = FirstLanes(end);
-  return {_mm256_andnot_si256(below_begin.lo, below_end.lo),
-          _mm256_andnot_si256(below_begin.hi, below_end.hi)};
+  return {_mm256_andnot_si256(below_begin.lo, below_end.lo), _mm256_andnot_si256(below_begin.hi, below_end.hi)};
 }
 QUIRE_INLINE unsigned MaskBits(Mask m) {
   return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(m.lo))) |
@@ -202,11 +201,11 @@ QUIRE_INLINE double ReduceAddD(F64 x) {
   return _mm_cvtsd_f64(_mm_add_sd(c, _mm_unpackhi_pd(c, c)));
 }
 
-// ---- Shapes of register tiles
-// ---------------------------------------------------------------------------------------- 16 registers, and
-// a panel is two of them.
+// ---- Shapes of register tiles ----------------------------------------------------------------------------------------
+// 16 registers, and a panel is two of them.
 inline constexpr int kInt8Rows = 2, kInt8Panels = 1;
+inline constexpr int kInt8FewRows = 2, kInt8FewRowsPanels = 1;
 inline constexpr int kFloatRows = 6, kFloatPanels = 1;
-inline constexpr int kGemvPanels = 4;
-inline constexpr int kFewRowsPanels = 1;
+inline constexpr int kFloatFewRows = 2, kFloatFewRowsPanels = 2;
+inline constexpr int kGemvPanels = 4;  // for a single row
 inline constexpr int kAttentionRows = 4;

@@ -61,7 +61,7 @@ QUIRE_INLINE F32 Max(F32 a, F32 b) {
 }  // b when either is NaN
 QUIRE_INLINE F32 Min(F32 a, F32 b) {
   return _mm512_min_ps(a, b);
-}                                 // b when either is NaN
+}  // b when either is NaN
 QUIRE_INLINE F32 RoundF(F32 a) {  // to the nearest integer, half to even
   return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
@@ -169,11 +169,12 @@ QUIRE_INLINE double ReduceAddD(F64 x) {
   return _mm_cvtsd_f64(_mm_add_sd(c, _mm_unpackhi_pd(c, c)));
 }
 
-// ---- Shapes of register tiles
-// ---------------------------------------------------------------------------------------- 32 registers:
-// accumulators (for INT8 a second set for the block) take 24, the rest holds weights and a broadcast.
+// ---- Shapes of register tiles ----------------------------------------------------------------------------------------
+// 32 registers. A tile's dot products or float sums take 24 of them, weights and a broadcast the others; the INT8 sums of
+// a block, which are touched once for eight dots, then live in memory.
 inline constexpr int kInt8Rows = 6, kInt8Panels = 2;
+inline constexpr int kInt8FewRows = 6, kInt8FewRowsPanels = 4;  // weights come from memory: more streams
 inline constexpr int kFloatRows = 12, kFloatPanels = 2;
-inline constexpr int kGemvPanels = 8;     // streams of weights for a single row
-inline constexpr int kFewRowsPanels = 4;  // and for two or three rows
+inline constexpr int kFloatFewRows = 4, kFloatFewRowsPanels = 4;
+inline constexpr int kGemvPanels = 8;  // for a single row
 inline constexpr int kAttentionRows = 8;
