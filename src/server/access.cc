@@ -94,10 +94,10 @@ std::optional<Reply> AccessControl::CheckHostAndOrigin(const RequestHead& head) 
   if (!IsKnownHost(head.host)) {
     return Forbidden(
         "the Host header does not name this machine; a server on a loopback address answers only to "
-        "localhost (more names: --allowed-host)");
+        "localhost (more names: --allowed-hosts)");
   }
   if (head.origin && !IsAllowedOrigin(*head.origin) && !IsKnownHost(HostOfOrigin(*head.origin))) {
-    return Forbidden("web pages of this Origin may not call the server (--allowed-origin)");
+    return Forbidden("web pages of this Origin may not call the server (--allowed-origins)");
   }
   return std::nullopt;
 }

@@ -91,10 +91,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   asio::awaitable<bool> ReadHead(Parser* parser);
   asio::awaitable<bool> ReadBody(Parser* parser, Exchange* exchange);
   asio::awaitable<bool> Dispatch(Parser* parser, Exchange* exchange);
-  asio::awaitable<bool> DispatchRoute(const RouteMatch& match, Parser* parser, Exchange* exchange);
-  asio::awaitable<bool> Generate(RouteId route, Parser* parser, Exchange* exchange);
+  asio::awaitable<bool> DispatchRoute(Service::Admitted* admitted, Parser* parser, Exchange* exchange);
+  asio::awaitable<bool> Generate(Service::Admitted* admitted, Parser* parser, Exchange* exchange);
   asio::awaitable<bool> PumpGeneration(Generation* generation, const std::shared_ptr<EventBox>& box,
-                                       Exchange* exchange);
+                                       Admission* admission, Exchange* exchange);
   asio::awaitable<bool> WriteReply(Reply reply, Exchange* exchange);
   asio::awaitable<bool> WriteStreamPart(std::string text, bool* has_headers, bool is_end, Exchange* exchange);
   asio::awaitable<bool> WriteAll(std::string_view text);

@@ -97,7 +97,9 @@ inline asio::awaitable<bool> HttpSession::ReadHead(Parser* parser) {
   if (buffer_.size() == 0) {
     is_idle_ = true;
     SetDeadline(is_first_request_ ? shared_->config->header_timeout : shared_->config->idle_timeout);
-    const bool came = !shared_->is_draining && co_await ReadSome(4096);
+    // While it drains the server still answers whoever comes anew, with 503.
+    const bool may_come = is_first_request_ || !shared_->is_draining;
+    const bool came = may_come && co_await ReadSome(4096);
     is_idle_ = false;
     if (!came) co_return false;
   }
@@ -328,7 +330,7 @@ inline asio::awaitable<bool> HttpSession::Dispatch(Parser* parser, Exchange* exc
   exchange->handler = admitted->match.route->path;
   if (!co_await ReadBody(parser, exchange)) co_return false;
   StartWatching();
-  bool goes_on = co_await DispatchRoute(admitted->match, parser, exchange);
+  bool goes_on = co_await DispatchRoute(&*admitted, parser, exchange);
   co_await StopWatching();
   co_return goes_on && !is_disconnected_;
 }
@@ -343,8 +345,10 @@ inline asio::awaitable<void> HttpSession::FreshStats() {
   }
 }
 
-inline asio::awaitable<bool> HttpSession::DispatchRoute(const RouteMatch& match, Parser* parser, Exchange* exchange) {
+inline asio::awaitable<bool> HttpSession::DispatchRoute(Service::Admitted* admitted, Parser* parser,
+                                                        Exchange* exchange) {
   Service& service = *shared_->service;
+  const RouteMatch& match = admitted->match;
   switch (match.route->id) {
     case RouteId::kMetrics:
       co_await FreshStats();
@@ -366,7 +370,7 @@ inline asio::awaitable<bool> HttpSession::DispatchRoute(const RouteMatch& match,
     }
     case RouteId::kCompletions:
     case RouteId::kChatCompletions:
-      co_return co_await Generate(match.route->id, parser, exchange);
+      co_return co_await Generate(admitted, parser, exchange);
   }
   co_return false;
 }
@@ -405,8 +409,9 @@ inline std::shared_ptr<EventBox> HttpSession::MakeBox() {
                                     });
 }
 
-inline asio::awaitable<bool> HttpSession::Generate(RouteId route, Parser* parser, Exchange* exchange) {
+inline asio::awaitable<bool> HttpSession::Generate(Service::Admitted* admitted, Parser* parser, Exchange* exchange) {
   const auto box = MakeBox();
+  const RouteId route = admitted->match.route->id;
   using Started = std::expected<std::unique_ptr<Generation>, Reply>;
   Service& service = *shared_->service;
   // A client that leaves while its prompt is tokenised is noticed before anything is submitted.
@@ -420,11 +425,11 @@ inline asio::awaitable<bool> HttpSession::Generate(RouteId route, Parser* parser
   ReleaseBodyBytes();
   if (!started) co_return co_await WriteReply(BusyReply("too many requests are being prepared"), exchange);
   if (!*started) co_return co_await WriteReply(std::move(*started).error(), exchange);
-  co_return co_await PumpGeneration(started->value().get(), box, exchange);
+  co_return co_await PumpGeneration(started->value().get(), box, &admitted->admission, exchange);
 }
 
 inline asio::awaitable<bool> HttpSession::PumpGeneration(Generation* generation, const std::shared_ptr<EventBox>& box,
-                                                         Exchange* exchange) {
+                                                         Admission* admission, Exchange* exchange) {
   const bool is_stream = generation->is_stream();
   const auto interval = shared_->config->keep_alive_interval;
   const auto next_keep_alive = [&] {
@@ -455,6 +460,8 @@ inline asio::awaitable<bool> HttpSession::PumpGeneration(Generation* generation,
     co_await WriteStreamPart(std::exchange(out, {}), &has_headers, /*is_end=*/false, exchange);
     keep_alive_at = next_keep_alive();
   }
+  // A client that has its answer may come with the next request at once, and finds its place free.
+  *admission = Admission();
   // Before the first byte of a stream an error can still be said with its status.
   if (!is_stream || (generation->has_failed() && !has_headers && out.empty())) {
     co_return co_await WriteReply(generation->Body(), exchange);
