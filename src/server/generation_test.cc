@@ -47,9 +47,9 @@ TEST_F(GenerationTest, ChatUsesTheRestOfTheContextAndOneTemplate) {
   EXPECT_TRUE(message.at("refusal").is_null());
   const auto request = engine->last_request();
   EXPECT_EQ(request->stop.max_tokens, 512 - static_cast<int>(request->prompt.size()));
-  // TMPL-01: the template says everything, the tokenizer adds no BOS of its own.
-  EXPECT_EQ(request->prompt.front(), ByteTokenizer::kImStart);
-  EXPECT_EQ(ByteTokenizer().Decode(request->prompt, false), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  // TMPL-01: the template says everything, BOS too; the tokenizer adds none of its own.
+  EXPECT_EQ(ByteTokenizer().Decode(request->prompt, false),
+            "<s><|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST_F(GenerationTest, ContinuesTheFinalMessage) {
@@ -60,7 +60,7 @@ TEST_F(GenerationTest, ContinuesTheFinalMessage) {
                 .status,
             200);
   EXPECT_EQ(ByteTokenizer().Decode(engine->last_request()->prompt, false),
-            "<|im_start|>user\nCount.<|im_end|>\n<|im_start|>assistant\nOne, two ");
+            "<s><|im_start|>user\nCount.<|im_end|>\n<|im_start|>assistant\nOne, two ");
   const HttpAnswer echoed =
       Post("/v1/chat/completions",
            R"({"messages":[{"role":"assistant","content":"One,"}],"continue_final_message":true,"echo":true})");
@@ -402,7 +402,8 @@ TEST_F(GenerationTest, Tokenize) {
   EXPECT_EQ(answer.body, R"({"count":3,"max_model_len":512,"tokens":[256,97,98],"token_strs":["<s>","a","b"]})");
   EXPECT_EQ(Parse(Post("/tokenize", R"({"prompt":"ab","add_special_tokens":false})").body).at("count"), 2);
   const HttpAnswer chat = Post("/tokenize", R"({"messages":[{"role":"user","content":"a"}]})");
-  EXPECT_EQ(Parse(chat.body).at("tokens").at(0), 258);
+  EXPECT_EQ(Parse(chat.body).at("tokens").at(0), 256);
+  EXPECT_EQ(Parse(chat.body).at("tokens").at(1), 258);
   EXPECT_EQ(Post("/detokenize", R"({"tokens":[104,105]})").body, R"({"prompt":"hi"})");
   EXPECT_EQ(ErrorParam(Post("/detokenize", R"({"tokens":[260]})")), "tokens[0]");
   EXPECT_EQ(ErrorParam(Post("/detokenize", R"({"tokens":"hi"})")), "tokens");

@@ -244,17 +244,15 @@ inline asio::awaitable<bool> HttpSession::WriteStreamPart(std::string text, bool
 // After an answer that came before the whole request was read: closing at once would make the kernel reset the
 // connection, and the client might never see the answer.
 inline asio::awaitable<void> HttpSession::Linger() {
-  constexpr auto kPatience = std::chrono::milliseconds(2000);
-  constexpr std::size_t kBytesMax = 4 << 20;
+  constexpr auto kPause = std::chrono::milliseconds(1000);
+  constexpr auto kPatience = std::chrono::seconds(10);
+  const SteadyTime end = std::chrono::steady_clock::now() + kPatience;
   boost::system::error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-  SetDeadline(kPatience);
-  std::size_t total = 0;
-  buffer_.consume(buffer_.size());
-  while (total < kBytesMax && !is_disconnected_ && co_await ReadSome(64 << 10)) {
-    total += buffer_.size();
+  do {
     buffer_.consume(buffer_.size());
-  }
+    SetDeadline(kPause);
+  } while (!is_disconnected_ && std::chrono::steady_clock::now() < end && co_await ReadSome(64 << 10));
 }
 
 // --- One request ---
