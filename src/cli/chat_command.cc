@@ -9,6 +9,7 @@
 #include "cli/line_editor.h"
 #include "cli/model_location.h"
 #include "cli/text_generator.h"
+#include "engine/text_side.h"
 
 namespace quire::cli {
 namespace {

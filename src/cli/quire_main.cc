@@ -47,6 +47,7 @@ int Main(int argc, char** argv) {
   AddBenchCommand(&app, &slot);
   AddInspectCommand(&app, &slot);
   AddQuantizeCommand(&app, &slot);
+  AddVerifyCommand(&app, &slot);
   AddEngineCommand(&app, &slot);
   try {
     app.parse(argc, argv);

@@ -8,6 +8,7 @@
 #include "cli/in_process.h"
 #include "cli/interrupt.h"
 #include "cli/text_generator.h"
+#include "engine/text_side.h"
 
 namespace quire::cli {
 namespace {

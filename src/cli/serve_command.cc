@@ -13,6 +13,7 @@
 #include "cli/progress_bar.h"
 #include "cli/units.h"
 #include "engine/loader.h"
+#include "engine/text_side.h"
 #include "server/server.h"
 #include "wire/supervised_engine.h"
 

@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kPollInterval{50};  // how soon an interrupt is seen
 
-}
-
 std::uint64_t RandomSeed() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();

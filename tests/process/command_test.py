@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PROGRAM = None  # set by main
@@ -96,6 +97,24 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(report["config"]["architecture"], "Qwen3ForCausalLM")
         self.assertEqual(sum(total["tensors"] for total in report["types"].values()), len(report["tensors"]))
         self.assertIn("embed_tokens", self.expect_success(quire("inspect", str(DEMO), "--tensors")))
+
+    def test_quantize_writes_what_run_reads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            output = os.path.join(folder, "demo-q8.gguf")
+            out = self.expect_success(quire("quantize", str(DEMO), output, "--type", "Q8_0"))
+            self.assertIn(output, out)
+            self.assertEqual(quire("quantize", str(DEMO), output).returncode, 1, "an existing file is not replaced")
+            self.assertIn("Q8_0", json.loads(self.expect_success(quire("inspect", output, "--json")))["types"])
+            text = self.expect_success(quire("run", output, "-p", "Hello!", "--chat", "--temperature", "0", *SMALL))
+            self.assertTrue(text.strip())
+            run = quire("quantize", str(DEMO), os.path.join(folder, "x.gguf"), "--type", "Q17")
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn("Q17", run.stderr)
+
+    def test_verify_finds_the_demo_model_invariant(self):
+        out = self.expect_success(quire("verify", "--isa", "auto", "--num-requests", "12", "--max-tokens", "8"))
+        self.assertIn("to the bit", out)
+        self.assertIn("equal", out)
 
 
 if __name__ == "__main__":

@@ -57,8 +57,7 @@ class ServeTest(unittest.TestCase):
                 self.assertLess(time.monotonic() - kill_time, 2)
             self.assertIn('"error"', rest)
             wait_for("the death to be noticed", lambda: "was killed by signal 9" in server.stderr(), seconds=2)
-            server.wait_until_ready()
-            self.assertNotEqual(server.engine_pid(), killed)
+            server.wait_for_new_engine(killed)
             status, answer = server.chat("Hello!", max_tokens=5)
             self.assertEqual(status, 200, answer)
 
@@ -74,8 +73,7 @@ class ServeTest(unittest.TestCase):
                 if server.engine_pid() == killed:
                     self.assertEqual(status, 503, body)
                     self.assertIn("error", body)
-                wait_for("a new engine", lambda: server.engine_pid() != killed)
-                server.wait_until_ready()
+                server.wait_for_new_engine(killed)
 
     # PROC-01
     def test_a_killed_front_end_leaves_no_orphan(self):
@@ -120,8 +118,7 @@ class ServeTest(unittest.TestCase):
             with contextlib.closing(connection):
                 subprocess.run(["kill", "-TERM", str(engine)], check=True)
                 self.assertIn("data: [DONE]", response.read().decode())
-            wait_for("a new engine", lambda: server.engine_pid() != engine)
-            server.wait_until_ready()
+            server.wait_for_new_engine(engine)
 
     def test_a_model_that_cannot_be_loaded_ends_the_program(self):
         run = subprocess.run([PROGRAM, "serve", "/does/not/exist", "--port", "0"], capture_output=True, text=True,

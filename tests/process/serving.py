@@ -71,6 +71,13 @@ class Server:
     def wait_until_ready(self):
         wait_for("health", lambda: self.health() == 200)
 
+    def wait_for_new_engine(self, old_pid):
+        wait_for("a new engine", lambda: self.engine_pid() != old_pid)
+        # Health may be some milliseconds behind: only after the engine's own word it tells of the new one.
+        restarts = len(re.findall(r"engine process \d+ started", self.stderr())) - 1
+        wait_for("its readiness", lambda: self.stderr().count("the engine is ready again") >= restarts)
+        self.wait_until_ready()
+
     def engine_pid(self):
         """The newest engine process that the server has announced."""
         pids = re.findall(r"engine process (\d+) started", self.stderr())
