@@ -45,15 +45,15 @@ std::span<AttentionTask> PlanAttention(std::span<const AttentionSequence> sequen
   return {tasks, count};
 }
 
-std::size_t AttentionScratchBytes(const kernels::KernelTable& kernels, const kernels::KvLayout& layout,
-                                  int num_heads, int num_threads) {
+std::size_t AttentionScratchBytes(const kernels::KernelTable& kernels, const kernels::KvLayout& layout, int num_heads,
+                                  int num_threads) {
   return RoundToCacheLine(kernels.attention_scratch_bytes(layout, num_heads / layout.num_kv_heads)) *
          static_cast<std::size_t>(num_threads);
 }
 
 void RunAttention(const ExecContext& context, const KvPool& kv, int layer, const AttentionShape& shape,
-                  std::span<const AttentionSequence> sequences, std::span<const AttentionTask> tasks,
-                  const float* q, std::int64_t ld_q, float* out, std::int64_t ld_out, std::byte* scratch) {
+                  std::span<const AttentionSequence> sequences, std::span<const AttentionTask> tasks, const float* q,
+                  std::int64_t ld_q, float* out, std::int64_t ld_out, std::byte* scratch) {
   const kernels::KvLayout& layout = kv.layout();
   const int group = shape.num_heads / layout.num_kv_heads;
   const std::size_t scratch_bytes = AttentionScratchBytes(*context.kernels, layout, shape.num_heads, 1);
@@ -85,8 +85,7 @@ void RunAttention(const ExecContext& context, const KvPool& kv, int layer, const
   // Relaxed: the counter hands out numbers only; the pool orders what the tasks read and write.
   std::atomic<std::size_t> next{0};
   context.pool->Run([&](int thread) {
-    for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks.size();)
-      run(tasks[i], thread);
+    for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks.size();) run(tasks[i], thread);
   });
 }
 

@@ -12,8 +12,7 @@ Result<KvPool> KvPool::Create(const kernels::KvLayout& layout, int num_blocks) {
   KvPool pool;
   pool.layout_ = layout;
   pool.num_blocks_ = num_blocks;
-  QUIRE_TRY(pool.memory_,
-            AlignedBuffer::Allocate(layout.block_bytes() * static_cast<std::size_t>(num_blocks)));
+  QUIRE_TRY(pool.memory_, AlignedBuffer::Allocate(layout.block_bytes() * static_cast<std::size_t>(num_blocks)));
   return pool;
 }
 

@@ -25,8 +25,7 @@ struct PreparedLayout {
   }
   std::size_t Offset(kernels::ActivationKind kind, std::int64_t num_rows) const {
     std::size_t sum = 0;
-    for (int before = 0; before < static_cast<int>(kind); ++before)
-      sum += used[before] ? row_bytes[before] : 0;
+    for (int before = 0; before < static_cast<int>(kind); ++before) sum += used[before] ? row_bytes[before] : 0;
     return sum * static_cast<std::size_t>(num_rows);
   }
 };
@@ -49,8 +48,7 @@ Result<PackedWeights> PackedWeights::Create(kernels::WeightFormat format, std::i
   return weights;
 }
 
-Linear::Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias)
-    : bias_(std::move(bias)) {
+Linear::Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias) : bias_(std::move(bias)) {
   CHECK(!segments.empty());
   num_inputs_ = segments.front().k;
   for (const kernels::PackedMatrix& matrix : segments) {
@@ -65,8 +63,7 @@ Linear::Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> b
 namespace {
 
 template <typename Segments>
-PreparedLayout LayoutFor(const kernels::KernelTable& kernels, const Segments& segments,
-                         std::int64_t num_inputs) {
+PreparedLayout LayoutFor(const kernels::KernelTable& kernels, const Segments& segments, std::int64_t num_inputs) {
   PreparedLayout layout;
   for (const auto& segment : segments) {
     const auto kind = kernels.activation_kind(segment.matrix.format);
@@ -82,8 +79,8 @@ std::size_t Linear::PreparedRowBytes(const kernels::KernelTable& kernels) const 
   return LayoutFor(kernels, segments_, num_inputs_).RowBytes();
 }
 
-void Linear::Prepare(const kernels::KernelTable& kernels, const float* x, std::int64_t ld_x,
-                     std::int64_t begin, std::int64_t end, std::int64_t num_rows, std::byte* prepared) const {
+void Linear::Prepare(const kernels::KernelTable& kernels, const float* x, std::int64_t ld_x, std::int64_t begin,
+                     std::int64_t end, std::int64_t num_rows, std::byte* prepared) const {
   const PreparedLayout layout = LayoutFor(kernels, segments_, num_inputs_);
   for (int index = 0; index < kNumKinds; ++index) {
     if (!layout.used[index]) continue;
@@ -94,10 +91,9 @@ void Linear::Prepare(const kernels::KernelTable& kernels, const float* x, std::i
   }
 }
 
-void Linear::MultiplyPanels(const kernels::KernelTable& kernels, const std::byte* prepared,
-                            std::int64_t num_rows, std::int64_t row_begin, std::int64_t row_end,
-                            std::int64_t panel_begin, std::int64_t panel_end, float* y,
-                            std::int64_t ld_y) const {
+void Linear::MultiplyPanels(const kernels::KernelTable& kernels, const std::byte* prepared, std::int64_t num_rows,
+                            std::int64_t row_begin, std::int64_t row_end, std::int64_t panel_begin,
+                            std::int64_t panel_end, float* y, std::int64_t ld_y) const {
   const PreparedLayout layout = LayoutFor(kernels, segments_, num_inputs_);
   for (const Segment& segment : segments_) {
     const std::int64_t begin = std::max(panel_begin - segment.first_panel, std::int64_t{0});
@@ -106,19 +102,18 @@ void Linear::MultiplyPanels(const kernels::KernelTable& kernels, const std::byte
     const auto kind = kernels.activation_kind(segment.matrix.format);
     const std::size_t row_bytes = layout.row_bytes[static_cast<std::size_t>(kind)];
     float* out = y + row_begin * ld_y + segment.first_output;
-    kernels.gemm({.activations = prepared + layout.Offset(kind, num_rows) +
-                                 row_bytes * static_cast<std::size_t>(row_begin),
-                  .num_rows = row_end - row_begin,
-                  .weights = &segment.matrix,
-                  .panel_begin = begin,
-                  .panel_end = end,
-                  .out = out,
-                  .ld_out = ld_y});
+    kernels.gemm(
+        {.activations = prepared + layout.Offset(kind, num_rows) + row_bytes * static_cast<std::size_t>(row_begin),
+         .num_rows = row_end - row_begin,
+         .weights = &segment.matrix,
+         .panel_begin = begin,
+         .panel_end = end,
+         .out = out,
+         .ld_out = ld_y});
     if (bias_.empty()) continue;
     const std::int64_t first = begin * kernels::kPanelWidth;
     const std::int64_t last = std::min(end * kernels::kPanelWidth, segment.matrix.n);
-    kernels.add_bias(out + first, bias_.data() + segment.first_output + first, row_end - row_begin,
-                     last - first, ld_y);
+    kernels.add_bias(out + first, bias_.data() + segment.first_output + first, row_end - row_begin, last - first, ld_y);
   }
 }
 
@@ -126,8 +121,8 @@ void Linear::Multiply(const ExecContext& context, const std::byte* prepared, std
                       std::int64_t ld_y) const {
   const std::int64_t row_tasks = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
   // Two tasks for every thread at least, where there are so many panels.
-  const std::int64_t per_task = std::clamp(num_panels_ * row_tasks / (2 * context.pool->num_threads()),
-                                           std::int64_t{1}, kPanelsPerTask);
+  const std::int64_t per_task =
+      std::clamp(num_panels_ * row_tasks / (2 * context.pool->num_threads()), std::int64_t{1}, kPanelsPerTask);
   const std::int64_t panel_tasks = (num_panels_ + per_task - 1) / per_task;
   const std::int64_t num_tasks = panel_tasks * row_tasks;
   const auto run = [&](std::int64_t task) {
@@ -146,11 +141,11 @@ void Linear::Multiply(const ExecContext& context, const std::byte* prepared, std
   });
 }
 
-void Linear::Forward(const ExecContext& context, const float* x, std::int64_t ld_x, std::int64_t num_rows,
-                     float* y, std::int64_t ld_y) const {
+void Linear::Forward(const ExecContext& context, const float* x, std::int64_t ld_x, std::int64_t num_rows, float* y,
+                     std::int64_t ld_y) const {
   const Workspace::Scope scope(context.workspace);
-  auto* prepared = context.workspace->Take<std::byte>(PreparedRowBytes(*context.kernels) *
-                                                      static_cast<std::size_t>(num_rows));
+  auto* prepared =
+      context.workspace->Take<std::byte>(PreparedRowBytes(*context.kernels) * static_cast<std::size_t>(num_rows));
   ForRows(context, num_rows, num_inputs_, [&](std::int64_t begin, std::int64_t end) {
     Prepare(*context.kernels, x, ld_x, begin, end, num_rows, prepared);
   });
@@ -159,14 +154,13 @@ void Linear::Forward(const ExecContext& context, const float* x, std::int64_t ld
 
 void Embed(const ExecContext& context, const kernels::PackedMatrix& table, std::span<const TokenId> tokens,
            float* out) {
-  ForRows(context, static_cast<std::int64_t>(tokens.size()), table.k,
-          [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t row = begin; row < end; ++row) {
-              const std::int64_t token = tokens[static_cast<std::size_t>(row)].value();
-              CHECK(token >= 0 && token < table.n);
-              kernels::UnpackRow(table, token, out + row * table.k);
-            }
-          });
+  ForRows(context, static_cast<std::int64_t>(tokens.size()), table.k, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t token = tokens[static_cast<std::size_t>(row)].value();
+      CHECK(token >= 0 && token < table.n);
+      kernels::UnpackRow(table, token, out + row * table.k);
+    }
+  });
 }
 
 }  // namespace quire::nn

@@ -1,0 +1,206 @@
+#include "engine/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "engine/memory_budget.h"
+#include "engine/text_side.h"
+
+namespace quire::engine {
+namespace {
+
+const std::string kDemo = std::string(QUIRE_SOURCE_DIR) + "/models/demo";
+
+// ---- Memory --------------------------------------------------------------------------------------------------------
+
+TEST(MemoryBudgetTest, ReadsMeminfo) {
+  EXPECT_EQ(ParseMemAvailable("MemTotal:  100 kB\nMemAvailable:   24 kB\n"), 24 * 1024);
+  EXPECT_EQ(ParseMemAvailable("MemTotal:  100 kB\n"), std::nullopt);
+  EXPECT_EQ(ParseMemAvailable("MemAvailable:\n"), std::nullopt);
+  EXPECT_EQ(ParseMemAvailable("MemAvailable: 99999999999999999999 kB"), std::nullopt);
+  EXPECT_GT(AvailableMemoryBytes().value_or(0), 0);
+}
+
+TEST(MemoryBudgetTest, TheTightestControlGroupCounts) {
+  const std::filesystem::path root =
+      std::filesystem::temp_directory_path() / ("quire_cgroup_" + std::to_string(::getpid()));
+  const auto write = [&](const std::filesystem::path& file, std::string_view text) {
+    std::filesystem::create_directories((root / file).parent_path());
+    std::ofstream(root / file) << text;
+  };
+  write("memory.max", "max\n");
+  write("a/memory.max", "1000000\n");
+  write("a/memory.current", "300000\n");
+  write("a/memory.stat", "anon 1\ninactive_file 100000\nactive_file 50000\n");
+  write("a/b/memory.max", "max\n");
+  write("a/b/memory.current", "200\n");
+  EXPECT_EQ(CgroupMemoryRoom(root, "0::/a/b\n"), 1000000 - (300000 - 150000));
+  write("a/b/memory.max", "900\n");
+  EXPECT_EQ(CgroupMemoryRoom(root, "0::/a/b\n"), 700);
+  write("a/b/memory.current", "2000\n");
+  EXPECT_EQ(CgroupMemoryRoom(root, "0::/a/b\n"), 0);
+  EXPECT_EQ(CgroupMemoryRoom(root, "1:memory:/a\n"), std::nullopt);
+  std::filesystem::remove_all(root);
+}
+
+TEST(PlanMemoryTest, TakesWhatIsUsefulAndFits) {
+  const MemoryQuestion question{
+      .available_bytes = 1000 << 20, .block_bytes = 1 << 20, .model_length_max = 4096, .model_length_default = 2048};
+  EngineOptions options{.model = "m", .kv_memory_fraction = 0.5, .max_num_seqs = 2};
+  auto plan = PlanMemory(options, question);
+  EXPECT_EQ(plan->num_blocks, 2 * (128 + 1));  // two choices at full length need no more
+  EXPECT_EQ(plan->max_model_len, 2048);
+  options.max_num_seqs = 100;
+  EXPECT_EQ(PlanMemory(options, question)->num_blocks, 500);
+  options.max_model_len = 4096;
+  EXPECT_EQ(PlanMemory(options, question)->max_model_len, 4096);
+  options.max_model_len = 4097;
+  EXPECT_EQ(PlanMemory(options, question).error().param, "max_model_len");
+
+  options.max_model_len = 0;
+  options.kv_memory_bytes = 10 << 20;
+  EXPECT_EQ(PlanMemory(options, question)->max_model_len, 160);  // nobody asked for more: what fits
+  options.max_model_len = 161;
+  EXPECT_THAT(PlanMemory(options, question).error().message, testing::HasSubstr("161"));
+  options.kv_memory_bytes = std::int64_t{1001} << 20;
+  EXPECT_EQ(PlanMemory(options, question).error().param, "kv_memory_bytes");
+  options.kv_memory_bytes = 100;
+  options.max_model_len = 0;
+  EXPECT_FALSE(PlanMemory(options, question));
+}
+
+TEST(EngineOptionsTest, EveryRangeIsChecked) {
+  const auto blame = [](auto change) {
+    EngineOptions options{.model = "m"};
+    change(&options);
+    const auto valid = options.Validate();
+    return valid ? std::string() : valid.error().param;
+  };
+  EXPECT_EQ(blame([](EngineOptions*) {}), "");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->model = ""; }), "model");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->num_threads = -1; }), "num_threads");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->kv_memory_bytes = -1; }), "kv_memory_bytes");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->kv_memory_fraction = 0; }), "kv_memory_fraction");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->kv_memory_fraction = std::nan(""); }), "kv_memory_fraction");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->max_model_len = 1; }), "max_model_len");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_seqs = 0; }), "max_num_seqs");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_batched_tokens = 0; }), "max_num_batched_tokens");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->max_chunk_tokens = -1; }), "max_chunk_tokens");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_queued_requests = 0; }), "max_num_queued_requests");
+  EXPECT_EQ(*ParseKvDtype("f32"), kernels::KvDtype::kF32);
+  EXPECT_FALSE(ParseKvDtype("f8"));
+}
+
+TEST(ModelLengthTest, ScalingStretchesWhatTheModelWasTrainedFor) {
+  weights::ModelConfig config;
+  config.max_position_embeddings = 4096;
+  EXPECT_EQ(ModelLengthMax(config), 4096);
+  config.rope.factor = 4;
+  config.rope.type = weights::RopeType::kLlama3;
+  EXPECT_EQ(ModelLengthMax(config), 4096);
+  config.rope.type = weights::RopeType::kDynamic;
+  EXPECT_EQ(ModelLengthMax(config), 16384);
+  EXPECT_EQ(ModelLengthDefault(config), 4096);
+  config.rope.type = weights::RopeType::kYarn;
+  config.rope.original_max_position_embeddings = 2048;
+  EXPECT_EQ(ModelLengthMax(config), 8192);
+}
+
+// ---- The demo model, whole -----------------------------------------------------------------------------------------
+
+TEST(LoadEngineTest, TheDemoModelAnswersAsItShould) {
+  cpu_set_t before, after;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
+  std::int64_t done = 0, total = 0;
+  auto loaded = LoadEngine({.model = kDemo, .num_threads = 2, .max_num_seqs = 4},
+                           [&](std::int64_t d, std::int64_t t, std::string_view) { done = d, total = t; });
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(done, total);
+  ASSERT_EQ(::sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&before, &after)) << "the caller keeps its CPUs";
+  EXPECT_EQ(loaded->info.vocab_size, 4096);
+  EXPECT_EQ(loaded->info.max_model_len, 2048);
+  EXPECT_EQ(loaded->info.num_threads, 2);
+  EXPECT_EQ(loaded->info.weight_formats, "BF16");
+  EXPECT_EQ(loaded->info.kv_dtype, "bf16");
+
+  const std::string golden_text = *ReadFile(kDemo + "/golden.json", 1 << 20);
+  const json::value golden = *ParseJson(golden_text, "golden.json");
+  std::uint64_t id = 0;
+  for (const json::value& entry : golden.as_array()) {
+    std::vector<TokenId> expected, got;
+    for (const json::value& token : entry.at("greedy_ids").as_array())
+      expected.push_back(TokenId(static_cast<std::int32_t>(token.as_int64())));
+    GenerateRequest request;
+    request.id = RequestId(++id);
+    for (const json::value& token : entry.at("prompt_ids").as_array())
+      request.prompt.push_back(TokenId(static_cast<std::int32_t>(token.as_int64())));
+    request.sampling.temperature = 0;
+    request.stop = {.max_tokens = static_cast<int>(expected.size()), .ignore_eos = true};
+    ASSERT_TRUE(loaded->engine->Submit(std::move(request)));
+    FinishReason finish = FinishReason::kNone;
+    for (int tries = 0; finish == FinishReason::kNone && tries < 2000; ++tries) {
+      const auto events = loaded->engine->Next(std::chrono::milliseconds(100));
+      ASSERT_TRUE(events);
+      for (const EngineEvent& event : *events) {
+        got.insert(got.end(), event.tokens.begin(), event.tokens.end());
+        finish = event.finish_reason;
+      }
+    }
+    EXPECT_EQ(finish, FinishReason::kLength);
+    EXPECT_EQ(got, expected) << entry.at("name");
+  }
+}
+
+TEST(LoadEngineTest, ErrorsSayWhatIsWrong) {
+  EXPECT_THAT(LoadEngine({.model = kDemo + "/nowhere"}).error().message, testing::HasSubstr("nowhere"));
+  EXPECT_THAT(LoadEngine({.model = kDemo, .isa = "sse9"}).error().message, testing::HasSubstr("sse9"));
+  EXPECT_EQ(LoadEngine({.model = kDemo, .max_model_len = 4096}).error().param, "max_model_len");
+  EXPECT_EQ(LoadEngine({.model = kDemo, .max_num_seqs = 0}).error().param, "max_num_seqs");
+}
+
+TEST(LoadTextSideTest, TheDemoModelsTextSide) {
+  const auto side = LoadTextSide(kDemo + "/");
+  ASSERT_TRUE(side) << side.error().message;
+  EXPECT_EQ(side->name, "demo");
+  EXPECT_TRUE(side->has_own_template);
+  EXPECT_EQ(side->generation_config.temperature, 0.7);
+  EXPECT_EQ(side->config.vocab_size, 4096);
+  const std::string golden_text = *ReadFile(kDemo + "/golden.json", 1 << 20);
+  const json::value golden = *ParseJson(golden_text, "golden.json");
+  for (const json::value& entry : golden.as_array()) {
+    text::ChatTemplateInput input{
+        .messages = entry.at("messages").as_array(), .tools = entry.at("tools"), .kwargs = {}};
+    const auto prompt = side->chat_template.Render(input);
+    ASSERT_TRUE(prompt) << prompt.error().message;
+    EXPECT_EQ(*prompt, std::string_view(entry.at("prompt").as_string()));
+    std::vector<TokenId> expected;
+    for (const json::value& token : entry.at("prompt_ids").as_array())
+      expected.push_back(TokenId(static_cast<std::int32_t>(token.as_int64())));
+    EXPECT_EQ(*side->tokenizer->Encode(*prompt, {}), expected);
+  }
+}
+
+TEST(LoadTextSideTest, AGgufFileWithoutTemplate) {
+  const std::string path = std::string(QUIRE_SOURCE_DIR) + "/../shared/models/stories260K/stories260K-f32.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const auto side = LoadTextSide(path);
+  ASSERT_TRUE(side) << side.error().message;
+  EXPECT_EQ(side->name, "stories260K-f32");
+  EXPECT_FALSE(side->has_own_template);
+  const auto ids = side->tokenizer->Encode("Once upon a time", {});
+  ASSERT_TRUE(ids);
+  EXPECT_EQ(side->tokenizer->Decode(*ids, true), "Once upon a time");
+}
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,196 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "nn/attention.h"
+#include "nn/exec_context.h"
+#include "nn/kv_pool.h"
+#include "nn/linear.h"
+#include "nn/rope.h"
+
+namespace quire::nn {
+namespace {
+
+using kernels::WeightFormat;
+
+TEST(WorkspaceTest, ScopesGiveBackWhatWasTaken) {
+  Workspace workspace = *Workspace::Create(256);
+  float* first = workspace.Take<float>(3);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 64, 0u);
+  void* second = nullptr;
+  {
+    const Workspace::Scope scope(&workspace);
+    second = workspace.Take<std::byte>(100);
+    EXPECT_EQ(static_cast<std::byte*>(second) - reinterpret_cast<std::byte*>(first), 64);
+  }
+  EXPECT_EQ(workspace.Take<std::byte>(192), second);
+  EXPECT_DEATH(workspace.Take<std::byte>(1), "CHECK");
+}
+
+TEST(KvPoolTest, StartsZeroedAndCopiesWholeBlocks) {
+  const kernels::KvLayout layout{.num_layers = 3, .num_kv_heads = 2, .head_dim = 8};
+  KvPool pool = *KvPool::Create(layout, 4);
+  const std::size_t bytes = layout.block_bytes();
+  for (std::size_t i = 0; i < 4 * bytes; ++i) ASSERT_EQ(pool.data()[i], std::byte{0});
+  for (std::size_t i = 0; i < bytes; ++i) pool.data()[bytes + i] = static_cast<std::byte>(i * 7);
+  pool.CopyBlock(BlockId(1), BlockId(3));
+  EXPECT_EQ(std::memcmp(pool.data() + bytes, pool.data() + 3 * bytes, bytes), 0);
+  EXPECT_EQ(pool.data()[2 * bytes], std::byte{0});
+  EXPECT_DEATH(pool.CopyBlock(BlockId(1), BlockId(4)), "CHECK");
+}
+
+// A matrix of a format with random weights, and the same as floats.
+struct TestMatrix {
+  PackedWeights packed;
+  std::vector<float> floats;  // [n, k]
+};
+
+TestMatrix MakeMatrix(WeightFormat format, std::int64_t n, std::int64_t k, std::mt19937* random) {
+  const kernels::FormatTraits& traits = kernels::Traits(format);
+  TestMatrix matrix{*PackedWeights::Create(format, n, k), std::vector<float>(static_cast<std::size_t>(n * k))};
+  std::normal_distribution<float> normal;
+  for (std::int64_t panel = 0; panel < kernels::NumPanels(n); ++panel) {
+    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(16, n - panel * 16));
+    std::vector<std::vector<float>> values(count), scales(count), mins(count);
+    std::vector<std::vector<std::uint8_t>> codes(count);
+    std::vector<kernels::WeightRow> rows(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::int64_t j = 0; j < k; ++j) {
+        values[i].push_back(normal(*random));
+        codes[i].push_back(static_cast<std::uint8_t>((*random)() % (traits.zero_point == 0 ? 128 : 256)));
+      }
+      for (std::int64_t g = 0; g < k / traits.group; ++g) {
+        scales[i].push_back(0.01f * std::abs(normal(*random)));
+        mins[i].push_back(0.1f * normal(*random));
+      }
+      rows[i] = {values[i].data(), codes[i].data(), scales[i].data(), mins[i].data()};
+    }
+    kernels::PackPanel(format, k, rows, matrix.packed.panel(panel));
+  }
+  for (std::int64_t row = 0; row < n; ++row) {
+    kernels::UnpackRow(matrix.packed.matrix(), row, matrix.floats.data() + row * k);
+  }
+  return matrix;
+}
+
+class LinearTest : public testing::TestWithParam<const kernels::KernelTable*> {};
+
+INSTANTIATE_TEST_SUITE_P(Tiers, LinearTest,
+                         testing::ValuesIn(kernels::AvailableKernels().begin(), kernels::AvailableKernels().end()),
+                         [](const auto& info) { return std::string(info.param->isa); });
+
+// Segments of different formats and sizes that do not fill panels, a bias, strides wider than the rows; against a
+// plain product. Rows and threads must not change a bit.
+TEST_P(LinearTest, StackedSegmentsEqualThePlainProduct) {
+  constexpr std::int64_t kInputs = 256, kRows = 600;  // more rows than one task takes
+  std::mt19937 random(3);
+  std::vector<TestMatrix> matrices;
+  matrices.push_back(MakeMatrix(WeightFormat::kInt8Group32Min, 40, kInputs, &random));
+  matrices.push_back(MakeMatrix(WeightFormat::kBf16, 3, kInputs, &random));
+  matrices.push_back(MakeMatrix(WeightFormat::kInt8Group16, 17, kInputs, &random));
+  matrices.push_back(MakeMatrix(WeightFormat::kF32, 130, kInputs, &random));
+  matrices.push_back(MakeMatrix(WeightFormat::kInt8Group32, 16, kInputs, &random));
+  matrices.push_back(MakeMatrix(WeightFormat::kF16, 1, kInputs, &random));
+  std::vector<kernels::PackedMatrix> segments;
+  std::vector<float> floats;
+  for (const TestMatrix& matrix : matrices) {
+    segments.push_back(matrix.packed.matrix());
+    floats.insert(floats.end(), matrix.floats.begin(), matrix.floats.end());
+  }
+  std::normal_distribution<float> normal;
+  std::vector<float> bias(207), x(static_cast<std::size_t>(kRows * (kInputs + 5)));
+  for (float& value : bias) value = normal(random);
+  for (float& value : x) value = normal(random);
+  const Linear linear(segments, bias);
+  ASSERT_EQ(linear.num_outputs(), 207);
+
+  const auto run = [&](int num_threads, std::int64_t rows_at_a_time) {
+    ThreadPool pool(num_threads);
+    Workspace workspace =
+        *Workspace::Create(linear.PreparedRowBytes(*GetParam()) * static_cast<std::size_t>(rows_at_a_time) + 64);
+    const ExecContext context{&pool, GetParam(), &workspace};
+    std::vector<float> y(static_cast<std::size_t>(kRows * 210), -7.0f);
+    for (std::int64_t row = 0; row < kRows; row += rows_at_a_time) {
+      linear.Forward(context, x.data() + row * (kInputs + 5), kInputs + 5, std::min(rows_at_a_time, kRows - row),
+                     y.data() + row * 210, 210);
+    }
+    return y;
+  };
+  const std::vector<float> y = run(1, kRows);
+  for (std::int64_t row = 0; row < kRows; row += 37) {
+    for (std::int64_t column = 0; column < 207; ++column) {
+      double sum = bias[static_cast<std::size_t>(column)], size = 0;
+      for (std::int64_t i = 0; i < kInputs; ++i) {
+        const double product = double{x[static_cast<std::size_t>(row * (kInputs + 5) + i)]} *
+                               double{floats[static_cast<std::size_t>(column * kInputs + i)]};
+        sum += product;
+        size += product * product;
+      }
+      // 8-bit activations are the coarsest: each is off by at most 1/254 of the row's largest value (about 4 here).
+      ASSERT_NEAR(y[static_cast<std::size_t>(row * 210 + column)], sum, 0.05 * std::sqrt(size) + 1e-4)
+          << "row " << row << " column " << column;
+    }
+    for (std::int64_t column = 207; column < 210; ++column) {
+      ASSERT_EQ(y[static_cast<std::size_t>(row * 210 + column)], -7.0f);  // padding stays as it was
+    }
+  }
+  EXPECT_EQ(run(2, kRows), y);
+  EXPECT_EQ(run(5, 7), y);
+  EXPECT_EQ(run(1, 1), y);
+}
+
+TEST(EmbedTest, RowsOfThePackedTable) {
+  std::mt19937 random(4);
+  ThreadPool pool(2);
+  const ExecContext context{&pool, &kernels::ReferenceKernels(), nullptr};
+  for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kInt8Group16, WeightFormat::kF16}) {
+    const TestMatrix table = MakeMatrix(format, 50, 64, &random);
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < 600; ++i) tokens.push_back(TokenId(i * 7 % 50));
+    std::vector<float> out(600 * 64);
+    Embed(context, table.packed.matrix(), tokens, out.data());
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      ASSERT_EQ(std::memcmp(out.data() + i * 64, table.floats.data() + tokens[i].value() * 64, 256), 0);
+    }
+  }
+}
+
+TEST(AttentionPlanTest, TasksCoverEveryQueryOnceCostlyFirst) {
+  const std::vector<AttentionSequence> sequences{
+      {.token_begin = 0, .num_tokens = 1, .first_position = 5000},
+      {.token_begin = 1, .num_tokens = 70, .first_position = 0},
+      {.token_begin = 71, .num_tokens = 33, .first_position = 900},
+  };
+  std::vector<AttentionTask> memory(MaxAttentionTasks(104, 3));
+  const auto tasks = PlanAttention(sequences, 3, memory.data());
+  std::vector<int> seen(104 * 3);
+  std::int64_t last = INT64_MAX;
+  for (const AttentionTask& task : tasks) {
+    const AttentionSequence& sequence = sequences[static_cast<std::size_t>(task.sequence)];
+    for (int i = 0; i < task.num_queries; ++i) {
+      ++seen[static_cast<std::size_t>((sequence.token_begin + task.query_begin + i) * 3 + task.kv_head)];
+    }
+    const std::int64_t cost =
+        std::int64_t{sequence.first_position + task.query_begin + task.num_queries} * task.num_queries;
+    EXPECT_LE(cost, last);
+    last = cost;
+  }
+  EXPECT_THAT(seen, testing::Each(1));
+}
+
+TEST(RopeTest, AnglesStayExactAtLargePositions) {
+  const Rope rope({1.0, 0.1}, 1.25);
+  std::array<float, 2> cos{}, sin{};
+  rope.Fill(100000, cos.data(), sin.data());
+  EXPECT_FLOAT_EQ(cos[0], static_cast<float>(1.25 * std::cos(100000.0)));
+  EXPECT_FLOAT_EQ(sin[1], static_cast<float>(1.25 * std::sin(10000.0)));
+}
+
+}  // namespace
+}  // namespace quire::nn
