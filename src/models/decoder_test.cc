@@ -253,7 +253,7 @@ std::int64_t RssAnonBytes() {
 }
 
 // Peak memory while packing stays below 1.3 × the packed weights.
-TEST(DecoderLoadTest, PeakMemoryStaysNearThePackedSize) {
+TEST(DecoderLoadSlowTest, PeakMemoryStaysNearThePackedSize) {
   weights::ModelConfig config = SmallConfig(Architecture::kLlama);
   config.vocab_size = 16000;
   config.hidden_size = 1024;
