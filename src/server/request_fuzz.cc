@@ -65,6 +65,74 @@ void Try(std::string_view text, const ModelContext& model) {
   CheckError(Detokenize(*body, model));
 }
 
+// Bytes as a choice of members and values: random text is seldom JSON, and seldom names a field.
+std::string MakeBody(const std::uint8_t* data, std::size_t size) {
+  std::vector<std::string_view> names = {"prompt",
+                                         "messages",
+                                         "tools",
+                                         "tool_choice",
+                                         "logprobs",
+                                         "top_logprobs",
+                                         "best_of",
+                                         "suffix",
+                                         "reasoning_effort",
+                                         "documents",
+                                         "audio",
+                                         "chat_template_kwargs",
+                                         "max_completion_tokens",
+                                         "tokens",
+                                         "continue_final_message",
+                                         "add_generation_prompt",
+                                         "return_token_strs"};
+  for (const auto& spec : GenerationFieldTable()) names.push_back(spec.name);
+  constexpr std::string_view kValues[] = {
+      "null",
+      "true",
+      "false",
+      "0",
+      "1",
+      "-1",
+      "2",
+      "21",
+      "0.5",
+      "1e309",
+      "-1e-9",
+      "2147483648",
+      "9223372036854775808",
+      "\"\"",
+      "\"x\"",
+      "\"none\"",
+      "\"required\"",
+      "\"a@b\"",
+      "[]",
+      "[1]",
+      "[[1,2],[3]]",
+      "[\"a\",\"\"]",
+      "[-1]",
+      "[260]",
+      "{}",
+      "{\"5\":1}",
+      "{\"x\":{}}",
+      "{\"5\":1e400}",
+      "{\"include_usage\":true}",
+      "{\"type\":\"text\"}",
+      "[{\"role\":\"user\",\"content\":\"x\"}]",
+      "[{\"role\":\"assistant\",\"tool_calls\":[{}]}]",
+      "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"}]}]",
+      "[{\"role\":\"assistant\",\"reasoning\":\"r\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}"
+      "]}]",
+      "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]",
+      "{\"messages\":1}"};
+  std::string body = "{";
+  for (std::size_t i = 0; i + 1 < size; i += 2) {
+    if (i > 0) body += ',';
+    AppendJsonString(names[data[i] % names.size()], /*ascii_only=*/true, &body);
+    body += ':';
+    body += kValues[data[i + 1] % std::size(kValues)];
+  }
+  return body + "}";
+}
+
 }  // namespace
 }  // namespace quire::server
 
@@ -74,5 +142,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   quire::server::Try(text, model);
   // Most bytes are no JSON; as the members of a request they come further.
   quire::server::Try(fmt::format(R"({{"prompt":"x","messages":[{{"role":"user","content":"x"}}],{}}})", text), model);
+  quire::server::Try(quire::server::MakeBody(data, size), model);
   return 0;
 }
