@@ -1,12 +1,13 @@
 // The unmodified `openai` package from npm against a running server.
 //
-// usage: node openai_client_test.mjs NODE_MODULES BASE_URL [API_KEY]     (exit status 77: the package is not installed)
+// usage: [QUIRE_API_KEY=KEY] node openai_client_test.mjs NODE_MODULES BASE_URL   (status 77: the package is not there)
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import path from 'node:path';
 
-const [modules, base, apiKey = 'none'] = process.argv.slice(2);
+const [modules, base] = process.argv.slice(2);
+const apiKey = process.env.QUIRE_API_KEY ?? 'none';
 const entry = path.join(modules, 'openai', 'index.mjs');
 if (!existsSync(entry)) {
   console.log(`skipped: ${entry} is not there; run npm ci in tests/npm`);
