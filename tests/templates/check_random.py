@@ -91,7 +91,7 @@ def main():
     count = int(sys.argv[3]) if len(sys.argv) > 3 else 20000
     generator = Generator(random.Random(seed))
     requests = [dict(snippets.VARIABLES, template=generator.template()) for _ in range(count)]
-    replies = check_templates.render_all(program, requests)
+    replies = check_templates.render_all([program], requests)
     signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError()))
     failures = rendered = 0
     for request, reply in zip(requests, replies):
