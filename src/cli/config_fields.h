@@ -57,24 +57,25 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "host names besides localhost that requests to a loopback address may carry");
   visitor.Field("allowed-origins", config.allowed_origins,
                 "origins of web pages that may call the server (CORS), or *");
-  visitor.Field("max-requests", config.requests_max, "generation requests in the house; more get 503");
-  visitor.Field("max-connections", config.connections_max, "open connections");
+  visitor.Field("max-requests", config.requests_max,
+                "generation requests being read, waiting or running; more get 503");
+  visitor.Field("max-connections", config.connections_max, "open connections, at most");
   visitor.Field("max-logprobs", config.logprobs_max, "alternatives per token that a request may ask for");
-  visitor.Field("max-body-size", config.body_bytes_max, "of one request");
-  visitor.Field("max-total-body-size", config.all_bodies_bytes_max, "of all requests being read or prepared");
-  visitor.Field("max-header-size", config.header_bytes_max, "of the head of a request");
-  visitor.Field("max-header-fields", config.header_fields_max, "of one request");
+  visitor.Field("max-body-size", config.body_bytes_max, "largest body of a request");
+  visitor.Field("max-total-body-size", config.all_bodies_bytes_max,
+                "of all request bodies that are being read or prepared");
+  visitor.Field("max-header-size", config.header_bytes_max, "largest head of a request (request line and headers)");
+  visitor.Field("max-header-fields", config.header_fields_max, "header fields of a request, at most");
   visitor.Field("max-unread-output", config.unread_output_bytes_max,
                 "output held for a client that does not read, before its request is aborted");
   visitor.Field("http-threads", config.worker_threads, "threads that parse, render templates and tokenise");
-  visitor.Field("idle-timeout", config.idle_timeout, "between two requests of a connection");
-  visitor.Field("header-timeout", config.header_timeout, "for the head of a request to arrive");
-  visitor.Field("body-timeout", config.body_timeout, "for the body of a request to arrive");
-  visitor.Field("write-timeout", config.write_timeout, "without progress, for a client that does not read");
+  visitor.Field("idle-timeout", config.idle_timeout, "how long a connection may wait for its next request");
+  visitor.Field("header-timeout", config.header_timeout, "how long the head of a request may take to arrive");
+  visitor.Field("body-timeout", config.body_timeout, "how long the body of a request may take to arrive");
+  visitor.Field("write-timeout", config.write_timeout, "how long a client may read nothing of its answer");
   visitor.Field("keep-alive-interval", config.keep_alive_interval,
-                "between comment lines in a stream that is silent; 0: none");
-  visitor.Field("drain-timeout", config.drain_timeout,
-                "after SIGTERM, for running requests to finish before they are aborted");
+                "time between comment lines in a stream that is silent; 0: none");
+  visitor.Field("drain-timeout", config.drain_timeout, "how long running requests may go on after SIGTERM");
 }
 
 template <ConfigOf<bench::WorkloadConfig> Config, typename Visitor>

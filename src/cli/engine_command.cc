@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include <mutex>
 #include <thread>
@@ -106,6 +107,12 @@ int RunEngine(const EngineFlags& flags) {
   ::signal(SIGINT, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
   if (const Result<> log = InitLog(flags.log_level, "engine"); !log) return ReportError("engine", log.error());
+  struct stat status;
+  if (::fstat(flags.fd, &status) != 0 || !S_ISSOCK(status.st_mode)) {
+    return ReportError("engine",
+                       {ErrorCode::kInvalidArgument,
+                        fmt::format("descriptor {} is no socket; `quire serve` starts this command", flags.fd), "fd"});
+  }
   DrainOnTermination termination;
   wire::EngineServer server{UniqueFd(flags.fd)};
   if (const Result<> greeted = server.Handshake(); !greeted) return ReportError("engine", greeted.error());

@@ -28,7 +28,9 @@ std::string Spelling(const CLI::Option& option, bool is_positional) {
     const bool has_opposite = std::ranges::find(negated, "no-" + name) != negated.end();
     text += (text.empty() ? "--" : ", --") + std::string(has_opposite ? "[no-]" : "") + name;
   }
-  if (option.get_type_size() != 0 && !option.get_type_name().empty()) text += " " + option.get_type_name();
+  if (option.get_type_size() != 0 && !option.get_type_name().empty()) {
+    text += option.get_type_name() == "UINT" ? " INT" : " " + option.get_type_name();
+  }
   return text;
 }
 
@@ -59,7 +61,9 @@ std::string Wrap(std::string_view text, std::size_t width, std::size_t indent) {
 }
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const {
-  std::string help = make_usage(app, "") + "\n" + app->get_description() + "\n";
+  std::string description = app->get_description();
+  while (description.ends_with('\n')) description.pop_back();
+  std::string help = make_usage(app, "") + "\n" + description + "\n";
   for (const std::string& group : app->get_groups()) {
     std::string lines;
     for (const CLI::Option* option : app->get_options()) {

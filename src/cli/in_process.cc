@@ -31,7 +31,7 @@ std::string DescribeCompute(const EngineInfo& info) {
 }
 
 std::string DescribeContext(const EngineInfo& info) {
-  return fmt::format("{} tokens each, {} at once; the {} cache holds {}", info.max_model_len, info.max_num_seqs,
+  return fmt::format("{} tokens each, {} at once; the {} cache holds {} tokens", info.max_model_len, info.max_num_seqs,
                      info.kv_dtype, FormatCount(std::int64_t{info.num_blocks} * info.block_size));
 }
 

@@ -34,6 +34,11 @@ Terminal Terminal::Of(std::FILE* file) {
   return terminal;
 }
 
+void Terminal::Write(std::string_view text) const {
+  std::fwrite(text.data(), 1, text.size(), file);
+  std::fflush(file);
+}
+
 ProgressBar::ProgressBar(std::string label, Terminal terminal, const Clock* clock)
     : label_(std::move(label)), terminal_(terminal), clock_(clock) {}
 
@@ -55,22 +60,19 @@ void ProgressBar::Update(std::int64_t done, std::int64_t total) {
   if (!terminal_.is_tty) {
     if (fraction * 10 < next_tenth_ || total <= 0) return;
     next_tenth_ = static_cast<int>(fraction * 10) + 1;
-    fmt::print(terminal_.file, "{}\n", Line(fraction, done, total, now));
-    std::fflush(terminal_.file);
+    terminal_.Write(Line(fraction, done, total, now) + "\n");
     return;
   }
   if (shown_ && now - last_drawn_ < kDrawInterval && done < total) return;
   last_drawn_ = now;
   shown_ = true;
   // To the start of the line, the text, and away with what is longer from before.
-  fmt::print(terminal_.file, "\r{}\x1b[K", Line(fraction, done, total, now));
-  std::fflush(terminal_.file);
+  terminal_.Write("\r" + Line(fraction, done, total, now) + "\x1b[K");
 }
 
 void ProgressBar::Finish() {
   if (!shown_) return;
-  fmt::print(terminal_.file, "\r\x1b[K");
-  std::fflush(terminal_.file);
+  terminal_.Write("\r\x1b[K");
   shown_ = false;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 
@@ -18,6 +19,8 @@ struct Terminal {
   int columns = 80;  // of a terminal
 
   static Terminal Of(std::FILE* file);
+  // At once. What cannot be written is lost: progress is no reason to fail.
+  void Write(std::string_view text) const;
 };
 
 class ProgressBar {

@@ -23,6 +23,9 @@ struct QuantizeFlags {
 };
 
 Result<> Quantize(const QuantizeFlags& flags) {
+  if (flags.num_threads < 0 || flags.num_threads > kThreadsMax) {
+    return FailParam("threads", "{} threads; 0 to {} are possible", flags.num_threads, kThreadsMax);
+  }
   std::error_code ignored;
   if (std::filesystem::exists(flags.output, ignored) && !flags.force) {
     return Fail(ErrorCode::kInvalidArgument, "{} exists; --force replaces it", flags.output.string());
@@ -72,8 +75,6 @@ void AddQuantizeCommand(CLI::App* app, CommandSlot* slot) {
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--threads", flags->num_threads, "threads that compute; 0: one for each core that may be used")
-      ->check(CLI::Range(0, kThreadsMax))
-      ->type_name("INT")
       ->capture_default_str();
   command->add_flag("--force", flags->force, "replace an output that exists");
   SetRun(command, slot, "quantize", [flags] {

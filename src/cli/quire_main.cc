@@ -62,7 +62,13 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "{}", ChosenCommand(&app)->help());
     return kExitUsage;
   }
-  return slot.run();
+  const int status = slot.run();
+  // A full disk shows only when the buffers are emptied.
+  if (status == kExitSuccess && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)) {
+    fmt::print(stderr, "quire {}: cannot write to standard output\n", slot.name);
+    return kExitFailure;
+  }
+  return status;
 }
 
 }  // namespace

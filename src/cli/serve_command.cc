@@ -1,5 +1,5 @@
 // `quire serve`: the front end, with an engine process that it supervises.
-#include <unistd.h>
+#include <signal.h>
 
 #include <cstdio>
 #include <memory>
@@ -39,8 +39,7 @@ class Narrator {
   void OnListening(const std::string& url) {
     const std::lock_guard lock(mutex_);
     url_ = url;
-    fmt::print("listening on {}\n", url);
-    std::fflush(stdout);
+    output_.Write(fmt::format("listening on {}\n", url));
     if (info_) PrintReady();
   }
   void OnProgress(const wire::LoadProgress& progress) {
@@ -72,22 +71,23 @@ class Narrator {
 
  private:
   void PrintReady() {
-    fmt::print("\n  model     {}: {}, loaded in {}\n", model_name_, DescribeModel(*info_),
-               FormatSeconds(info_->load_seconds));
-    fmt::print("  compute   {}\n", DescribeCompute(*info_));
-    fmt::print("  sequences {}\n", DescribeContext(*info_));
-    fmt::print("  address   {}\n\nTry:\n\n", url_);
-    fmt::print("  curl {}/v1/chat/completions -H 'Content-Type: application/json' \\\n", url_);
-    if (needs_key_) fmt::print("    -H \"Authorization: Bearer $QUIRE_API_KEY\" \\\n");
-    fmt::print(
-        "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n"
-        "Ctrl-C ends the server when the running requests have finished; a second one at once.\n",
+    std::string text = fmt::format("\n  model     {}: {}, loaded in {}\n", model_name_, DescribeModel(*info_),
+                                   FormatSeconds(info_->load_seconds));
+    text += fmt::format("  compute   {}\n", DescribeCompute(*info_));
+    text += fmt::format("  sequences {}\n", DescribeContext(*info_));
+    text += fmt::format("  address   {}\n\nTry:\n\n", url_);
+    text += fmt::format("  curl {}/v1/chat/completions -H 'Content-Type: application/json' \\\n", url_);
+    if (needs_key_) text += "    -H \"Authorization: Bearer $QUIRE_API_KEY\" \\\n";
+    text += fmt::format(
+        "    -d '{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}]}}'\n\n",
         model_name_);
-    std::fflush(stdout);
+    text += "Ctrl-C ends the server when the running requests have finished; a second one at once.\n";
+    output_.Write(text);
   }
 
   const std::string model_name_;
   const bool needs_key_;
+  const Terminal output_ = Terminal::Of(stdout);
   std::mutex mutex_;  // guards everything below
   ProgressBar bar_;
   std::string url_;
@@ -121,6 +121,7 @@ server::ServedModel MakeServedModel(const ServeFlags& flags, engine::TextSide te
 
 Result<> Serve(ServeFlags flags) {
   QUIRE_TRY_VOID(InitLog(flags.log_level, "server"));
+  ::signal(SIGPIPE, SIG_IGN);  // who reads our output may end before us
   if (flags.server.api_keys.empty()) {
     if (auto key = EnvironmentVariable("QUIRE_API_KEY")) flags.server.api_keys.push_back(*std::move(key));
   }

@@ -22,6 +22,8 @@ std::uint64_t RandomSeed() {
 }  // namespace
 
 Result<GenerateRequest> TextGenerator::MakeRequest(const Prompt& prompt, const SamplingFlags& flags) {
+  if (flags.max_tokens < 0)
+    return FailParam("max_tokens", "max_tokens is {}; it must not be negative", flags.max_tokens);
   QUIRE_TRY(const EngineInfo info, engine_->Info());
   GenerateRequest request;
   request.id = RequestId(++last_id_);

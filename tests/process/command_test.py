@@ -41,11 +41,18 @@ class CommandTest(unittest.TestCase):
                                  (["run", "-p", "x", "--isa", "mmx"], "mmx"),
                                  (["run", "/does/not/exist", "-p", "x"], "/does/not/exist"),
                                  (["run", "-p", "x", "--temperature", "-1"], "--temperature"),
+                                 (["run", "-p", "x", "--max-tokens", "-1"], "--max-tokens"), (["engine"], "--fd"),
                                  (["run", "-p", "x", "--max-model-len", "1"], "--max-model-len")):
             run = quire(*arguments)
             self.assertEqual(run.returncode, 2, f"{arguments}: {run.stderr}")
             self.assertIn(words, run.stderr)
             self.assertEqual(run.stdout, "")
+
+    def test_output_that_cannot_be_written_is_a_failure(self):
+        with open("/dev/full", "w") as full:
+            run = subprocess.run([PROGRAM, "inspect"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        self.assertEqual(run.returncode, 1)
+        self.assertTrue(run.stderr)
 
     def test_the_environment_forces_a_tier_or_fails_loudly(self):
         run = quire("run", "-p", "x", env={**os.environ, "QUIRE_ISA": "mmx"})
