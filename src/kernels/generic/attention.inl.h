@@ -136,7 +136,7 @@ struct Attention {
 
   // Scores of R rows from `row` against T tiles of 16 tokens, unscaled, to scores[slot].
   template <int R, int T>
-  void ScoreTiles(std::int64_t partition, std::int64_t tile, std::int64_t row) const {
+  [[gnu::noinline]] void ScoreTiles(std::int64_t partition, std::int64_t tile, std::int64_t row) const {
     const std::byte* keys[T];
     QUIRE_UNROLL for (int t = 0; t < T; ++t) keys[t] = KeyTile(partition, tile + t);
     F32 sum[R][T];
@@ -189,9 +189,9 @@ struct Attention {
 
   // partial[slot …] += p · v for R rows over steps [begin, end) of the partition, D vectors of dimensions
   // from `dim`. `even` and `odd` say which tokens of a step count (BF16).
-  template <int R, int D>
-  void WeighValues(std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end, std::int64_t dim,
-                   bool even, bool odd) const {
+  template <int R, int D, bool kWhole>
+  [[gnu::noinline]] void WeighValues(std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end,
+                                     std::int64_t dim, bool even, bool odd) const {
     constexpr std::int64_t kStepsPerTile = kTokens / Cache::kTokensPerStep;
     F32 sum[R][D];
     QUIRE_UNROLL for (int r = 0; r < R; ++r) {
@@ -210,7 +210,7 @@ struct Attention {
         const std::byte* v = values + (step - tile_begin) * head_dim * 4;
         QUIRE_UNROLL for (int d = 0; d < D; ++d) {
           auto w = Cache::LoadValue(v + d * 64, d == D - 1 ? tail : kLanes);
-          if (!even || !odd) w = Cache::Only(w, even, odd);
+          if constexpr (!kWhole) w = Cache::Only(w, even, odd);
           QUIRE_UNROLL for (int r = 0; r < R; ++r) {
             sum[r][d] = Cache::Dot(sum[r][d], w, p + r * row_elements + step * Cache::kTokensPerStep);
           }
@@ -224,17 +224,23 @@ struct Attention {
     }
   }
 
-  template <int R>
-  void WeighValuesOf(std::int64_t rows, std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end,
-                     bool even = true, bool odd = true) const {
-    if constexpr (R > 1) {
-      if (rows < R) return WeighValuesOf<R - 1>(rows, partition, slot, begin, end, even, odd);
-    }
+  // WeighValues over all dimensions.
+  template <int R, bool kWhole = true>
+  void WeighSteps(std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end, bool even = true,
+                  bool odd = true) const {
     std::int64_t dim = 0;
     for (; dim + kLanes < head_dim; dim += 2 * kLanes) {
-      WeighValues<R, 2>(partition, slot, begin, end, dim, even, odd);
+      WeighValues<R, 2, kWhole>(partition, slot, begin, end, dim, even, odd);
     }
-    if (dim < head_dim) WeighValues<R, 1>(partition, slot, begin, end, dim, even, odd);
+    if (dim < head_dim) WeighValues<R, 1, kWhole>(partition, slot, begin, end, dim, even, odd);
+  }
+
+  template <int R>
+  void WeighShared(std::int64_t rows, std::int64_t partition, std::int64_t begin, std::int64_t end) const {
+    if constexpr (R > 1) {
+      if (rows < R) return WeighShared<R - 1>(rows, partition, begin, end);
+    }
+    WeighSteps<R>(partition, 0, begin, end);
   }
 
   // One row's values for tokens [begin, end) of the partition, which may begin or end inside a step.
@@ -242,12 +248,12 @@ struct Attention {
     constexpr std::int64_t kStep = Cache::kTokensPerStep;
     if (begin >= end) return;
     if (begin % kStep != 0) {
-      WeighValuesOf<1>(1, partition, slot, begin / kStep, begin / kStep + 1, false, true);
+      WeighSteps<1, false>(partition, slot, begin / kStep, begin / kStep + 1, false, true);
       ++begin;
     }
-    if (begin / kStep < end / kStep) WeighValuesOf<1>(1, partition, slot, begin / kStep, end / kStep);
+    if (begin / kStep < end / kStep) WeighSteps<1>(partition, slot, begin / kStep, end / kStep);
     if (end % kStep != 0 && begin < end) {
-      WeighValuesOf<1>(1, partition, slot, end / kStep, end / kStep + 1, true, false);
+      WeighSteps<1, false>(partition, slot, end / kStep, end / kStep + 1, true, false);
     }
   }
 
@@ -306,7 +312,7 @@ struct Attention {
       WeighRagged(partition, r, visible[r].begin, visible[r].end < shared_begin ? visible[r].end : shared_begin);
     }
     if (shared_begin < shared_end) {
-      WeighValuesOf<kAttentionRows>(rows, partition, 0, shared_begin / kStep, shared_end / kStep);
+      WeighShared<kAttentionRows>(rows, partition, shared_begin / kStep, shared_end / kStep);
       for (std::int64_t r = 0; r < rows; ++r) WeighRagged(partition, r, shared_end, visible[r].end);
     }
     for (std::int64_t r = 0; r < rows; ++r) {
