@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
-#include "bench/kernel_bench.h"
+#include "bench/kernel_speed.h"
 #include "kernels/cpu_features.h"
 
 namespace quire::bench {
@@ -24,31 +24,31 @@ TEST(Roofline, EveryLimitOfThisCpuIsPositive) {
   EXPECT_NE(result.ToText().find("GB/s"), std::string::npos);
 }
 
-TEST(KernelBench, RowsCarryTheirCaseAndConsistentFigures) {
+TEST(KernelSpeed, RowsCarryTheirCaseAndConsistentFigures) {
   ThreadPool pool(1);
-  const KernelBenchOptions options{.isas = {"", "reference"},
+  const KernelSpeedOptions options{.isas = {"", "reference"},
                                    .formats = {kernels::WeightFormat::kInt8Group32},
                                    .row_counts = {1},
                                    .model = "qwen2.5-0.5b",
                                    .projection = "o_proj",
                                    .repeats = 1,
                                    .working_set_bytes = 0};
-  const std::vector<KernelBenchRow> rows = RunKernelBench(&pool, options).value();
+  const std::vector<KernelSpeedRow> rows = RunKernelSpeed(&pool, options).value();
   ASSERT_EQ(rows.size(), 2u);
-  for (const KernelBenchRow& row : rows) {
+  for (const KernelSpeedRow& row : rows) {
     EXPECT_EQ(row.n, 896);
     EXPECT_EQ(row.format, "int8g32");
     EXPECT_NEAR(row.gop_per_second * row.microseconds * 1e3, 2.0 * 896 * 896, 1);
     EXPECT_NEAR(row.gb_per_second * row.microseconds * 1e3, 56.0 * 28 * 544, 1);
     EXPECT_GT(row.limit_fraction, 0);
   }
-  EXPECT_EQ(ParseJson(KernelBenchJson(rows), "rows").value().as_array().size(), 2u);
-  EXPECT_NE(KernelBenchText(rows).find("o_proj"), std::string::npos);
+  EXPECT_EQ(ParseJson(KernelSpeedJson(rows), "rows").value().as_array().size(), 2u);
+  EXPECT_NE(KernelSpeedText(rows).find("o_proj"), std::string::npos);
 }
 
-TEST(KernelBench, AnUnknownTierIsAnError) {
+TEST(KernelSpeed, AnUnknownTierIsAnError) {
   ThreadPool pool(1);
-  EXPECT_FALSE(RunKernelBench(&pool, {.isas = {"sse9"}}).has_value());
+  EXPECT_FALSE(RunKernelSpeed(&pool, {.isas = {"sse9"}}).has_value());
 }
 
 }  // namespace

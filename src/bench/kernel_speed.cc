@@ -1,4 +1,4 @@
-#include "bench/kernel_bench.h"
+#include "bench/kernel_speed.h"
 
 #include <fmt/format.h>
 
@@ -108,7 +108,7 @@ class Case {
   AlignedBuffer activations_, out_;
 };
 
-Result<KernelBenchRow> Measure(ThreadPool* pool, Roofline* roofline, const KernelTable& table,
+Result<KernelSpeedRow> Measure(ThreadPool* pool, Roofline* roofline, const KernelTable& table,
                                const kernels::ProjectionShape& shape, const Weights& weights, std::int64_t m,
                                int repeats) {
   const WeightFormat format = weights.copies[0].format;
@@ -128,7 +128,7 @@ Result<KernelBenchRow> Measure(ThreadPool* pool, Roofline* roofline, const Kerne
     fractions.push_back(std::max(bytes / bandwidth, operations / peak) / seconds.back());
   }
   const double median = Median(seconds);
-  return KernelBenchRow{.isa = table.isa,
+  return KernelSpeedRow{.isa = table.isa,
                         .model = std::string(shape.model),
                         .projection = std::string(shape.name),
                         .format = std::string(kernels::Traits(format).name),
@@ -145,14 +145,14 @@ Result<KernelBenchRow> Measure(ThreadPool* pool, Roofline* roofline, const Kerne
                         .memory_bound = memory_bound};
 }
 
-bool Wanted(const KernelBenchOptions& options, const kernels::ProjectionShape& shape) {
+bool Wanted(const KernelSpeedOptions& options, const kernels::ProjectionShape& shape) {
   if (!options.model.empty() && options.model != shape.model) return false;
   return options.projection.empty() ? shape.name != "lm_head" : options.projection == shape.name;
 }
 
 }  // namespace
 
-Result<std::vector<KernelBenchRow>> RunKernelBench(ThreadPool* pool, const KernelBenchOptions& options) {
+Result<std::vector<KernelSpeedRow>> RunKernelSpeed(ThreadPool* pool, const KernelSpeedOptions& options) {
   std::vector<const KernelTable*> tables;
   for (const std::string& isa : options.isas) {
     QUIRE_TRY(const KernelTable* table, kernels::SelectKernels(isa));
@@ -163,14 +163,14 @@ Result<std::vector<KernelBenchRow>> RunKernelBench(ThreadPool* pool, const Kerne
   if (formats.empty()) formats.assign(std::begin(kernels::kAllWeightFormats), std::end(kernels::kAllWeightFormats));
 
   QUIRE_TRY(Roofline roofline, Roofline::Create(pool, std::size_t{512} << 20));
-  std::vector<KernelBenchRow> rows;
+  std::vector<KernelSpeedRow> rows;
   for (const kernels::ProjectionShape& shape : kernels::RealProjections()) {
     if (!Wanted(options, shape)) continue;
     for (const WeightFormat format : formats) {
       QUIRE_TRY(const Weights weights, MakeWeights(format, shape, options.working_set_bytes));
       for (const std::int64_t m : options.row_counts) {
         for (const KernelTable* table : tables) {
-          QUIRE_TRY(KernelBenchRow row, Measure(pool, &roofline, *table, shape, weights, m, options.repeats));
+          QUIRE_TRY(KernelSpeedRow row, Measure(pool, &roofline, *table, shape, weights, m, options.repeats));
           rows.push_back(std::move(row));
         }
       }
@@ -179,10 +179,10 @@ Result<std::vector<KernelBenchRow>> RunKernelBench(ThreadPool* pool, const Kerne
   return rows;
 }
 
-std::string KernelBenchText(const std::vector<KernelBenchRow>& rows) {
+std::string KernelSpeedText(const std::vector<KernelSpeedRow>& rows) {
   std::string text = fmt::format("{:<11} {:<13} {:<13} {:<11} {:>4} {:>3} {:>11} {:>8} {:>9}  {}\n", "tier", "model",
                                  "projection", "format", "m", "thr", "us", "GB/s", "GOP/s", "of the limit (min-max)");
-  for (const KernelBenchRow& row : rows) {
+  for (const KernelSpeedRow& row : rows) {
     text +=
         fmt::format("{:<11} {:<13} {:<13} {:<11} {:>4} {:>3} {:>11.1f} {:>8.1f} {:>9.1f}  {:.2f} ({:.2f}-{:.2f}) {}\n",
                     row.isa, row.model, row.projection, row.format, row.m, row.num_threads, row.microseconds,
@@ -192,11 +192,11 @@ std::string KernelBenchText(const std::vector<KernelBenchRow>& rows) {
   return text;
 }
 
-std::string KernelBenchJson(const std::vector<KernelBenchRow>& rows) {
+std::string KernelSpeedJson(const std::vector<KernelSpeedRow>& rows) {
   std::string out;
   JsonWriter writer(&out);
   writer.BeginArray();
-  for (const KernelBenchRow& row : rows) {
+  for (const KernelSpeedRow& row : rows) {
     writer.BeginObject();
     writer.Key("isa").String(row.isa).Key("model").String(row.model).Key("projection").String(row.projection);
     writer.Key("format").String(row.format).Key("m").Int(row.m).Key("n").Int(row.n).Key("k").Int(row.k);

@@ -12,7 +12,7 @@
 
 namespace quire::bench {
 
-struct KernelBenchOptions {
+struct KernelSpeedOptions {
   std::vector<std::string> isas;               // empty: the best tier
   std::vector<kernels::WeightFormat> formats;  // empty: all
   std::vector<std::int64_t> row_counts = {1, 8, 32, 512};
@@ -25,7 +25,7 @@ struct KernelBenchOptions {
 };
 
 // One row of the table.
-struct KernelBenchRow {
+struct KernelSpeedRow {
   std::string isa, model, projection, format;
   std::int64_t m = 0, n = 0, k = 0;
   int num_threads = 0;
@@ -39,9 +39,9 @@ struct KernelBenchRow {
 };
 
 // Fails when a tier cannot run here or memory is short. Panels are split over the threads of `pool` as the engine does.
-Result<std::vector<KernelBenchRow>> RunKernelBench(ThreadPool* pool, const KernelBenchOptions& options);
+Result<std::vector<KernelSpeedRow>> RunKernelSpeed(ThreadPool* pool, const KernelSpeedOptions& options);
 
-std::string KernelBenchText(const std::vector<KernelBenchRow>& rows);
-std::string KernelBenchJson(const std::vector<KernelBenchRow>& rows);  // an array of objects
+std::string KernelSpeedText(const std::vector<KernelSpeedRow>& rows);
+std::string KernelSpeedJson(const std::vector<KernelSpeedRow>& rows);  // an array of objects
 
 }  // namespace quire::bench
