@@ -125,7 +125,7 @@ Result<> ParseYarn(const ArchitectureKeys& keys, int max_positions, RopeConfig* 
   // llama.cpp multiplies its own 0.1 ln(factor) + 1 by this one; ours is the whole product.
   QUIRE_TRY(const auto multiplier, keys.OptionalReal("rope.scaling.attn_factor", 1e-6, 1e6));
   if (multiplier) rope->attention_factor = *multiplier * YarnMscale(rope->factor, 1.0);
-  for (const auto [key, neutral] :
+  for (const auto& [key, neutral] :
        {std::pair{"rope.scaling.yarn_log_multiplier", 0.0}, std::pair{"rope.scaling.yarn_ext_factor", 1.0},
         std::pair{"rope.scaling.yarn_attn_factor", 1.0}}) {
     QUIRE_TRY(const auto value, keys.OptionalReal(key, -1e6, 1e6));
