@@ -93,6 +93,7 @@ void AddBenchCommand(CLI::App* app, CommandSlot* slot) {
                    "  quire bench throughput Qwen3-0.6B --input-len 1024 --prefix-len 896    a shared prefix",
                    {.num_prompts = 64, .num_warmup = 2, .max_concurrency = 32});
   AddModelBench(bench, slot);
+  AddMachineBenches(bench, slot);
 }
 
 }  // namespace quire::cli

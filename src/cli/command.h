@@ -25,6 +25,8 @@ void AddEngineCommand(CLI::App* app, CommandSlot* slot);
 void AddChatCommand(CLI::App* app, CommandSlot* slot);
 void AddRunCommand(CLI::App* app, CommandSlot* slot);
 void AddBenchCommand(CLI::App* app, CommandSlot* slot);
+// The benchmarks that need no model; part of AddBenchCommand.
+void AddMachineBenches(CLI::App* bench, CommandSlot* slot);
 void AddVerifyCommand(CLI::App* app, CommandSlot* slot);
 void AddQuantizeCommand(CLI::App* app, CommandSlot* slot);
 void AddInspectCommand(CLI::App* app, CommandSlot* slot);

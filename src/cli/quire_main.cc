@@ -33,6 +33,12 @@ std::string FullName(const CLI::App* command) {
   return (parent == nullptr ? "" : FullName(parent) + " ") + command->get_name();
 }
 
+int ReportUsage(const CLI::App& app, std::string_view message) {
+  const std::string command = FullName(ChosenCommand(&app));
+  fmt::print(stderr, "{}: {}\n`{} --help` lists what it takes.\n", command, message, command);
+  return kExitUsage;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app(kDescription, "quire");
   app.formatter(std::make_shared<HelpFormatter>());
@@ -53,10 +59,11 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
+  } catch (const CLI::ExtrasError&) {
+    // CLI11's own message lists them backwards.
+    return ReportUsage(app, fmt::format("unexpected: {}", fmt::join(app.remaining(true), " ")));
   } catch (const CLI::ParseError& error) {
-    const std::string command = FullName(ChosenCommand(&app));
-    fmt::print(stderr, "{}: {}\n`{} --help` lists what it takes.\n", command, error.what(), command);
-    return kExitUsage;
+    return ReportUsage(app, error.what());
   }
   if (!slot.run) {
     fmt::print(stderr, "{}", ChosenCommand(&app)->help());

@@ -99,6 +99,18 @@ class CommandTest(unittest.TestCase):
         out = self.expect_success(quire("bench", "model", "--stdin", *SMALL, input="prefill 32\ndecode 8 2\n"))
         self.assertEqual(len([json.loads(line) for line in out.splitlines()]), 2)
 
+    def test_bench_measures_the_machine(self):
+        limits = json.loads(self.expect_success(quire("bench", "roofline", "--repeats", "1", "--working-set", "16MiB",
+                                                      "--json")))
+        self.assertGreater(limits["read_gb_per_second"], 0)
+        rows = json.loads(self.expect_success(quire("bench", "kernels", "--model", "qwen2.5-0.5b", "--projection", "o_proj",
+                                                    "--format", "bf16,int8g32", "--rows", "1,4", "--repeats", "1",
+                                                    "--working-set", "4MiB", "--json")))
+        self.assertEqual(len(rows), 4)
+        run = quire("bench", "kernels", "--projection", "q_proj")
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("down_proj", run.stderr)
+
     def test_inspect_counts_the_tensors(self):
         report = json.loads(self.expect_success(quire("inspect", str(DEMO), "--json")))
         self.assertEqual(report["config"]["architecture"], "Qwen3ForCausalLM")
