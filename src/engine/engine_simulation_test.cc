@@ -101,7 +101,9 @@ class Simulation {
       const bool ran = engine_.Step(&events_).has_value();
       Take(ran);
       // DEAD-01: as long as anything is unfinished, every step computes something or ends a request.
-      if (had_work && ran) ASSERT_GT(runner_.num_tokens_run(), before);
+      if (had_work && ran) {
+        ASSERT_GT(runner_.num_tokens_run(), before);
+      }
       Check();
       runner_.PoisonFreeBlocks();
       if (testing::Test::HasFailure()) return;
@@ -211,8 +213,12 @@ class Simulation {
       if (!event.prompt_logprobs.empty()) output.prompt_logprobs = event.prompt_logprobs;
       output.finish_reason = event.finish_reason;
       output.stop_token = event.stop_token;
-      if (event.finish_reason == FinishReason::kAbort) EXPECT_TRUE(tracked.aborted);
-      if (event.finish_reason == FinishReason::kError) EXPECT_FALSE(ran);
+      if (event.finish_reason == FinishReason::kAbort) {
+        EXPECT_TRUE(tracked.aborted);
+      }
+      if (event.finish_reason == FinishReason::kError) {
+        EXPECT_FALSE(ran);
+      }
       EXPECT_LT(event.num_cached_tokens, static_cast<int>(tracked.request.prompt.size()));
     }
     events_.clear();

@@ -131,7 +131,9 @@ class FakeRunner final : public Runner {
         ASSERT_EQ(slot.chain, chain);
         continue;
       }
-      if (allocator_ != nullptr) ASSERT_EQ(allocator_->ref_count(block), 1) << "a shared block is written";
+      if (allocator_ != nullptr) {
+        ASSERT_EQ(allocator_->ref_count(block), 1) << "a shared block is written";
+      }
       slot = {.chain = chain, .token = token, .position = position};
       if (scheduled.prompt_logprobs && position + 1 < sequence.num_prompt_tokens()) {
         const TokenId next = sequence.tokens()[static_cast<std::size_t>(position) + 1];

@@ -44,7 +44,9 @@ class RadixCacheTest : public testing::Test {
     Sequence sequence = Match(tokens, cache_namespace);
     const int first = sequence.table.num_blocks();
     while (sequence.table.capacity() < static_cast<int>(tokens.size())) {
-      if (allocator_.num_free() == 0) EXPECT_EQ(cache_.Evict(1), 1);
+      if (allocator_.num_free() == 0) {
+        EXPECT_EQ(cache_.Evict(1), 1);
+      }
       sequence.table.Append(allocator_.Allocate());
     }
     const auto num_full = static_cast<int>(tokens.size()) / 4;
