@@ -12,6 +12,16 @@
 #include "text/jinja/parser.h"
 #include "text/jinja/resolver.h"
 
+namespace {
+constexpr std::string_view kVariables = R"({
+  "messages": [{"role": "system", "content": "Be kind."},
+               {"role": "user", "content": [{"type": "text", "text": "Grüße"}]},
+               {"role": "assistant", "content": null,
+                "tool_calls": [{"function": {"name": "f", "arguments": {"x": [1, 2.5, null, true]}}}]}],
+  "tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"type": "array"}}}}}],
+  "add_generation_prompt": true, "bos_token": "<s>", "i": 7, "s": "Hello World"})";
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace quire;
   const std::string_view source(reinterpret_cast<const char*>(data), size);
@@ -22,11 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   CHECK(compiled.has_value());
-  static const json::value& values = *new json::value(json::parse(
-      R"({"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": [{"type": "text", "text": "Grüße"}]},
-         {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {"x": [1, 2.5, null, true]}}}]}],
-         "tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"type": "array"}}}}}],
-         "add_generation_prompt": true, "bos_token": "<s>", "i": 7, "s": "Hello World"})"));
+  static const json::value values = *ParseJson(kVariables, "variables");
   text::jinja::DictObject variables;
   for (const auto& [name, value] : values.get_object()) {
     variables.Set(text::jinja::Value::String(std::string(name)), text::jinja::Value::FromJson(value));

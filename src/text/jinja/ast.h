@@ -57,6 +57,11 @@ struct Expr {
 };
 using ExprPtr = std::unique_ptr<Expr>;
 
+// A new child, which may be absent, makes `node` higher.
+inline void Raise(const ExprPtr& child, Expr* node) {
+  if (child && child->height >= node->height) node->height = child->height + 1;
+}
+
 struct ConstantExpr final : Expr {
   ConstantExpr(int l, Value v) : Expr(ExprKind::kConstant, l), value(std::move(v)) {}
   Value value;

@@ -22,12 +22,10 @@ std::vector<Value> AttributePath(const Value& attribute) {
   if (!attribute.is_string()) return {attribute};
   std::vector<Value> path;
   for (const std::string_view part : SplitAt(attribute.text(), ".", -1, /*from_right=*/false)) {
+    const bool digits =
+        !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string_view::npos;
     Int index = 0;
-    bool digits = !part.empty() && part.size() < 10;
-    for (const char c : part) {
-      digits = digits && c >= '0' && c <= '9';
-      index = index * 10 + (c - '0');
-    }
+    for (const char c : part.substr(0, digits ? part.size() : 0)) index = index * 10 + (c - '0');
     path.push_back(digits ? Value::Integer(index) : Value::String(std::string(part)));
   }
   return path;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/utf8.h"
 #include "text/jinja/value.h"
 
 namespace quire::text::jinja {
@@ -36,6 +37,7 @@ Result<std::tm> Moment(std::string_view now) {
 
 Result<std::string> FormatNow(std::string_view format, std::string_view now) {
   QUIRE_TRY(const std::tm moment, Moment(now));
+  if (format.find('\0') != std::string_view::npos) return RenderError("embedded null character");
   // strftime tells an empty result from a short buffer only by a character that is always there.
   const std::string marked = std::string(format) + "|";
   if (marked.size() > 4096) return RenderError("the format of strftime_now is longer than 4096 bytes");
@@ -43,7 +45,7 @@ Result<std::string> FormatNow(std::string_view format, std::string_view now) {
   const std::size_t size = std::strftime(text.data(), text.size(), marked.c_str(), &moment);
   if (size == 0) return RenderError("strftime_now cannot use the format \"{}\"", format);
   text.resize(size - 1);
-  return text;
+  return SanitizeUtf8(text);  // a "%" before a character that is not ASCII takes its first byte
 }
 
 }  // namespace quire::text::jinja
