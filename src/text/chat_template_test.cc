@@ -161,7 +161,7 @@ TEST(ChatTemplateTest, StrftimeNowUsesTheGivenTime) {
 }
 
 // Security checklist, 7: a template is a program from outside.
-TEST(ChatTemplateTest, EndlessWorkEndsWithAnError) {
+TEST(ChatTemplateTest, SlowEndlessWorkEndsWithAnError) {
   const char* const hostile[] = {
       "{% for a in range(1000) %}{% for b in range(1000) %}{% for c in range(1000) %}{% endfor %}{% endfor %}{% endfor "
       "%}",

@@ -49,7 +49,7 @@ Parse ParseInteger(std::string_view source, int base, Int* value) {
   const auto prefix = [&](char letter) {
     return digits.size() > 2 && digits[0] == '0' && (digits[1] | 0x20) == letter;
   };
-  for (const auto [letter, prefixed_base] : {std::pair{'x', 16}, {'o', 8}, {'b', 2}}) {
+  for (const auto& [letter, prefixed_base] : {std::pair{'x', 16}, {'o', 8}, {'b', 2}}) {
     if (!prefix(letter) || (base != 0 && base != prefixed_base)) continue;
     base = prefixed_base;
     digits.remove_prefix(2);

@@ -33,13 +33,17 @@ TEST(JinjaGoldenTest, SnippetsRenderAsInJinja2) {
     if (const json::value* error = expected.if_contains("error")) {
       ++num_errors;
       EXPECT_FALSE(text) << *text;
-      if (!text && error->is_string()) EXPECT_EQ(text.error().message, error->get_string());
+      if (!text && error->is_string()) {
+        EXPECT_EQ(text.error().message, error->get_string());
+      }
     } else if (expected.at("text").is_null()) {
       EXPECT_TRUE(text) << text.error().message;  // an address in memory: any text will do
     } else {
       ++num_texts;
       EXPECT_TRUE(text) << text.error().message;
-      if (text) EXPECT_EQ(*text, expected.at("text").get_string());
+      if (text) {
+        EXPECT_EQ(*text, expected.at("text").get_string());
+      }
     }
   }
   // The file is what make_golden.py wrote, and not an empty list.
