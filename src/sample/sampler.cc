@@ -11,6 +11,7 @@ namespace quire::sample {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kNoBound = std::numeric_limits<double>::infinity();
 // Logits are reduced in chunks of this many: few enough that a draw ends with a short scalar walk, enough
 // that the vector kernels run at full speed.
 constexpr std::size_t kChunk = 1024;
@@ -34,8 +35,7 @@ double Weight(float x, float max, float scale) {
 
 }  // namespace
 
-Sampler::Sampler(const kernels::KernelTable* kernels, int vocab_size)
-    : kernels_(kernels), vocab_size_(vocab_size) {
+Sampler::Sampler(const kernels::KernelTable* kernels, int vocab_size) : kernels_(kernels), vocab_size_(vocab_size) {
   CHECK(vocab_size >= 1);
   const auto size = static_cast<std::size_t>(vocab_size);
   raw_.resize(size);
@@ -50,9 +50,8 @@ Sampled Sampler::Sample(std::span<float> logits, const SampleRequest& request) {
   CHECK(static_cast<int>(logits.size()) == vocab_size_);
   const SamplingParams& params = *request.params;
   std::span<const float> raw = logits;
-  const bool changes = !params.logit_bias.empty() || !request.masked.empty() ||
-                       params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-                       params.frequency_penalty != 0;
+  const bool changes = !params.logit_bias.empty() || !request.masked.empty() || params.repetition_penalty != 1 ||
+                       params.presence_penalty != 0 || params.frequency_penalty != 0;
   if (changes) {
     if (params.logprobs) {
       std::ranges::copy(logits, raw_.begin());
@@ -142,25 +141,26 @@ double Sampler::SumWeights(std::span<const float> logits, float max, float scale
   return total;
 }
 
-void Sampler::Gather(std::span<const float> logits, double floor) {
-  candidates_.clear();
+void Sampler::Gather(std::span<const float> logits, double floor, double ceiling) {
   for (std::size_t c = 0; c < chunk_max_.size(); ++c) {
     if (static_cast<double>(chunk_max_[c]) < floor) continue;
     const std::span<const float> chunk = Chunk(logits, c);
     for (std::size_t i = 0; i < chunk.size(); ++i) {
-      if (static_cast<double>(chunk[i]) >= floor && chunk[i] > -kInfinity) {
-        candidates_.push_back({chunk[i], static_cast<std::int32_t>(c * kChunk + i)});
+      const auto x = static_cast<double>(chunk[i]);
+      if (x >= floor && x < ceiling && chunk[i] > -kInfinity) {
+        candidates_.push_back({chunk[i], static_cast<std::int32_t>(c * kChunk + i), 0});
       }
     }
   }
 }
 
 void Sampler::SelectTop(std::span<const float> logits, std::size_t count, double floor) {
+  candidates_.clear();
   if (count > kHeapMax) {
-    Gather(logits, floor);
+    Gather(logits, floor, kNoBound);
     if (candidates_.size() > count) {
-      std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count),
-                       candidates_.end(), Before);
+      std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count), candidates_.end(),
+                       Before);
       candidates_.resize(count);
     }
     std::ranges::sort(candidates_, Before);
@@ -171,11 +171,10 @@ void Sampler::SelectTop(std::span<const float> logits, std::size_t count, double
   candidates_.clear();
   for (std::size_t c = 0; c < chunk_max_.size() && count > 0; ++c) {
     const bool full = candidates_.size() == count;
-    if (static_cast<double>(chunk_max_[c]) < floor || (full && !(chunk_max_[c] > candidates_.front().logit)))
-      continue;
+    if (static_cast<double>(chunk_max_[c]) < floor || (full && !(chunk_max_[c] > candidates_.front().logit))) continue;
     const std::span<const float> chunk = Chunk(logits, c);
     for (std::size_t i = 0; i < chunk.size(); ++i) {
-      const Candidate candidate{chunk[i], static_cast<std::int32_t>(c * kChunk + i)};
+      const Candidate candidate{chunk[i], static_cast<std::int32_t>(c * kChunk + i), 0};
       if (!(static_cast<double>(chunk[i]) >= floor) || chunk[i] == -kInfinity) continue;
       if (candidates_.size() == count) {
         if (!(candidate.logit > candidates_.front().logit)) continue;
@@ -202,28 +201,27 @@ std::int32_t Sampler::Draw(std::span<const float> logits, const SampleRequest& r
                                        static_cast<std::uint32_t>(request.choice));
   const auto scale = static_cast<float>(1.0 / params.temperature);
   const float max = best.logit;
-  const double floor = params.min_p > 0
-                           ? static_cast<double>(max) + std::log(params.min_p) / static_cast<double>(scale)
-                           : -std::numeric_limits<double>::infinity();
+  const double floor =
+      params.min_p > 0 ? static_cast<double>(max) + std::log(params.min_p) / static_cast<double>(scale) : -kNoBound;
   if (params.top_k > 0 && params.top_k < vocab_size_) {
     SelectTop(logits, static_cast<std::size_t>(params.top_k), floor);
   } else if (params.min_p > 0) {
-    Gather(logits, floor);
+    candidates_.clear();
+    Gather(logits, floor, kNoBound);
   } else if (params.top_p < 1) {
     const double total = SumWeights(logits, max, scale);
     if (!std::isfinite(total)) return best.id;
     GatherMass(logits, params.top_p * total, max, scale);
-    return DrawFromCandidates(CutToMass(params.top_p * total, max, scale), max, scale, uniform);
+    return DrawFromCandidates(CutToMass(params.top_p * total), uniform);
   } else {
     return DrawFromAll(logits, best, scale, uniform);
   }
-  double mass = CandidateMass(max, scale);
-  if (params.top_p < 1) mass = CutToMass(params.top_p * mass, max, scale);
-  return DrawFromCandidates(mass, max, scale, uniform);
+  double mass = WeighCandidates(0, max, scale);
+  if (params.top_p < 1) mass = CutToMass(params.top_p * mass);
+  return DrawFromCandidates(mass, uniform);
 }
 
-std::int32_t Sampler::DrawFromAll(std::span<const float> logits, Candidate best, float scale,
-                                  double uniform) {
+std::int32_t Sampler::DrawFromAll(std::span<const float> logits, Candidate best, float scale, double uniform) {
   const double total = SumWeights(logits, best.logit, scale);
   if (!std::isfinite(total)) return best.id;
   // The chunk in which the running sum passes the target; if rounding lets none pass, the last one with any
@@ -248,53 +246,67 @@ std::int32_t Sampler::DrawFromAll(std::span<const float> logits, Candidate best,
   return token;
 }
 
-double Sampler::CandidateMass(float max, float scale) const {
+double Sampler::WeighCandidates(std::size_t first, float max, float scale) {
   double mass = 0;
-  for (const Candidate& candidate : candidates_) mass += Weight(candidate.logit, max, scale);
+  for (std::size_t i = first; i < candidates_.size(); ++i) {
+    candidates_[i].weight = Weight(candidates_[i].logit, max, scale);
+    mass += candidates_[i].weight;
+  }
   return mass;
 }
 
 void Sampler::GatherMass(std::span<const float> logits, double target, float max, float scale) {
-  // Most of the probability usually lies within a few units of the best logit; look deeper only when it does
-  // not.
-  for (const double depth : {5.0, 10.0, 20.0}) {
-    Gather(logits, static_cast<double>(max) - depth / static_cast<double>(scale));
-    if (CandidateMass(max, scale) >= target) return;
+  // Most of the probability usually lies within a few units of the best logit: take one band after the other, and
+  // weigh each token once.
+  candidates_.clear();
+  double mass = 0, ceiling = kNoBound;
+  for (const double depth : {4.0, 6.0, 8.0, 11.0, 15.0, kNoBound}) {
+    const std::size_t first = candidates_.size();
+    const double floor = static_cast<double>(max) - depth / static_cast<double>(scale);
+    Gather(logits, floor, ceiling);
+    mass += WeighCandidates(first, max, scale);
+    if (mass >= target) return;
+    ceiling = floor;
   }
-  Gather(logits, -std::numeric_limits<double>::infinity());
 }
 
-double Sampler::CutToMass(double target, float max, float scale) {
-  // Sorted piece by piece, so that a flat distribution does not cost a sort of the whole vocabulary.
-  std::size_t sorted = 0;
-  double mass = 0;
-  for (std::size_t step = 64; sorted < candidates_.size(); step *= 4) {
-    const std::size_t end = std::min(candidates_.size(), sorted + step);
-    const auto begin_at = candidates_.begin() + static_cast<std::ptrdiff_t>(sorted);
-    const auto end_at = candidates_.begin() + static_cast<std::ptrdiff_t>(end);
-    if (end_at != candidates_.end()) std::nth_element(begin_at, end_at, candidates_.end(), Before);
-    std::sort(begin_at, end_at, Before);
-    for (; sorted < end; ++sorted) {
-      mass += Weight(candidates_[sorted].logit, max, scale);
-      if (mass >= target) {
-        candidates_.resize(sorted + 1);
-        return mass;
-      }
+double Sampler::CutToMass(double target) {
+  // Halves the range in which the prefix ends, as a selection by weight: linear in the candidates, where sorting a
+  // flat distribution of the whole vocabulary would cost milliseconds.
+  constexpr std::ptrdiff_t kFewEnoughToSort = 64;
+  auto begin = candidates_.begin(), end = candidates_.end();  // the prefix ends in [begin, end]
+  double mass = 0;                                            // of everything before `begin`
+  while (end - begin > kFewEnoughToSort) {
+    const auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end, Before);
+    double half = 0;
+    for (auto candidate = begin; candidate != middle; ++candidate) half += candidate->weight;
+    if (mass + half >= target) {
+      end = middle;
+    } else {
+      mass += half;
+      begin = middle;
     }
   }
+  std::sort(begin, end, Before);
+  while (begin != end) {
+    mass += begin->weight;
+    ++begin;
+    if (mass >= target) break;
+  }
+  candidates_.erase(begin, candidates_.end());
   return mass;
 }
 
-std::int32_t Sampler::DrawFromCandidates(double mass, float max, float scale, double uniform) const {
+std::int32_t Sampler::DrawFromCandidates(double mass, double uniform) const {
   CHECK(!candidates_.empty());  // the best logit passes every filter
   double rest = uniform * mass;
   std::int32_t token = candidates_.front().id;
   for (const Candidate& candidate : candidates_) {
-    const double weight = Weight(candidate.logit, max, scale);
-    if (!(weight > 0)) continue;
+    if (!(candidate.weight > 0)) continue;
     token = candidate.id;
-    if (rest < weight) break;
-    rest -= weight;
+    if (rest < candidate.weight) break;
+    rest -= candidate.weight;
   }
   return token;
 }
@@ -321,18 +333,16 @@ PositionLogprobs Sampler::Logprobs(std::span<const float> logits, TokenId token,
     const std::span<const float> chunk = Chunk(logits, c);
     const auto first = static_cast<std::int32_t>(c * kChunk);
     for (std::size_t i = 0; i < chunk.size(); ++i) {
-      rank +=
-          chunk[i] > chosen || (chunk[i] == chosen && first + static_cast<std::int32_t>(i) < token.value());
+      rank += chunk[i] > chosen || (chunk[i] == chosen && first + static_cast<std::int32_t>(i) < token.value());
     }
   }
   result.chosen = {token, logprob(chosen), rank};
 
   const auto count = static_cast<std::size_t>(num_top < 0 ? vocab_size_ : std::min(num_top, vocab_size_));
-  SelectTop(logits, count, -std::numeric_limits<double>::infinity());
+  SelectTop(logits, count, -kNoBound);
   result.top.reserve(candidates_.size());
   for (const Candidate& candidate : candidates_) {
-    result.top.push_back(
-        {TokenId(candidate.id), logprob(candidate.logit), static_cast<int>(result.top.size()) + 1});
+    result.top.push_back({TokenId(candidate.id), logprob(candidate.logit), static_cast<int>(result.top.size()) + 1});
   }
   return result;
 }

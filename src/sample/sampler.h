@@ -48,8 +48,9 @@ class Sampler {
 
  private:
   struct Candidate {
-    float logit;
-    std::int32_t id;
+    float logit = 0;
+    std::int32_t id = 0;
+    double weight = 0;  // exp((logit − max) · scale), once WeighCandidates has run
   };
   // The order of preference everywhere: larger logit, then lower id.
   static bool Before(const Candidate& a, const Candidate& b) {
@@ -63,19 +64,20 @@ class Sampler {
   Candidate FindMax(std::span<const float> logits);
   // Sets chunk_mass_ and returns the sum of all weights exp((x − max) · scale).
   double SumWeights(std::span<const float> logits, float max, float scale);
-  // candidates_ = everything at or above `floor` but −∞, in the order of ids. Needs chunk_max_.
-  void Gather(std::span<const float> logits, double floor);
+  // Appends to candidates_ everything in [floor, ceiling) but −∞, in the order of ids. Needs chunk_max_.
+  void Gather(std::span<const float> logits, double floor, double ceiling);
   // candidates_ = the `count` best of those at or above `floor`, best first. Needs chunk_max_.
   void SelectTop(std::span<const float> logits, std::size_t count, double floor);
 
   std::int32_t Draw(std::span<const float> logits, const SampleRequest& request);
   std::int32_t DrawFromAll(std::span<const float> logits, Candidate best, float scale, double uniform);
-  std::int32_t DrawFromCandidates(double mass, float max, float scale, double uniform) const;
-  double CandidateMass(float max, float scale) const;
-  // candidates_ = a superset of the shortest prefix (best first) whose mass reaches `target`.
+  std::int32_t DrawFromCandidates(double mass, double uniform) const;
+  // Sets the weights of candidates_ from index `first` on and returns their sum.
+  double WeighCandidates(std::size_t first, float max, float scale);
+  // candidates_ = a superset of the shortest prefix (best first) whose mass reaches `target`, weighed.
   void GatherMass(std::span<const float> logits, double target, float max, float scale);
-  // Cuts candidates_ to that prefix, best first; returns its mass.
-  double CutToMass(double target, float max, float scale);
+  // Cuts the weighed candidates_ to that prefix, in any order; returns its mass.
+  double CutToMass(double target);
 
   const kernels::KernelTable* kernels_;
   int vocab_size_;
