@@ -95,15 +95,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   asio::awaitable<bool> Generate(Service::Admitted* admitted, Parser* parser, Exchange* exchange);
   asio::awaitable<bool> PumpGeneration(Generation* generation, const std::shared_ptr<EventBox>& box,
                                        Admission* admission, Exchange* exchange);
-  asio::awaitable<bool> WriteReply(Reply reply, Exchange* exchange);
-  asio::awaitable<bool> WriteStreamPart(std::string text, bool* has_headers, bool is_end, Exchange* exchange);
+  asio::awaitable<bool> WriteReply(const Reply& reply, Exchange* exchange);
+  asio::awaitable<bool> WriteStreamPart(std::string_view text, bool* has_headers, bool is_end, Exchange* exchange);
   asio::awaitable<bool> WriteAll(std::string_view text);
   asio::awaitable<void> Linger();
   asio::awaitable<void> FreshStats();
 
   // Runs a job on a worker and waits for its result; nothing when the workers have too much to do.
   template <typename T>
-  asio::awaitable<std::optional<T>> OnWorker(std::function<T()> job);
+  asio::awaitable<std::optional<T>> OnWorker(const std::function<T()>* job);
 
   // While a request is being answered somebody reads on, to see at once when the client goes away. What comes in is
   // kept for the next request.
@@ -114,7 +114,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Exchange MakeExchange(const Parser& parser) const;
   std::string ReplyHead(const Reply& reply, const Exchange& exchange) const;
   std::string CommonHeaders(const Exchange& exchange) const;
-  std::optional<Reply> ParseErrorReply(boost::system::error_code error) const;
+  Reply ParseErrorReply(boost::system::error_code error) const;
   std::shared_ptr<EventBox> MakeBox();
   void SetDeadline(std::chrono::milliseconds after);
   void ClearDeadline() { deadline_ = SteadyTime::max(); }

@@ -11,6 +11,12 @@
 
 namespace quire::server {
 
+// Coroutines here take references and pointers to what the caller's frame holds, and no co_await is in an expression
+// with temporaries that own something: g++ 12 destroys those twice.
+
+inline Reply TooMuchWork() {
+  return BusyReply("too many requests are being prepared");
+}
 inline constexpr auto kAwaitTuple = asio::as_tuple(asio::use_awaitable);
 
 inline asio::awaitable<bool> Signal::WaitUntil(SteadyTime time) {
@@ -76,7 +82,7 @@ inline asio::awaitable<bool> HttpSession::ReadSome(std::size_t bytes) {
   co_return !error;
 }
 
-inline std::optional<Reply> HttpSession::ParseErrorReply(boost::system::error_code error) const {
+inline Reply HttpSession::ParseErrorReply(boost::system::error_code error) const {
   if (error == http::error::header_limit) {
     return ErrorReply(ApiError{
         .status = 431,
@@ -112,7 +118,8 @@ inline asio::awaitable<bool> HttpSession::ReadHead(Parser* parser) {
       if (parser->is_header_done()) break;
       if (error && error != http::error::need_more) {
         Exchange exchange;
-        co_await WriteReply(*ParseErrorReply(error), &exchange);
+        const Reply refused = ParseErrorReply(error);
+        co_await WriteReply(refused, &exchange);
         co_await Linger();
         co_return false;
       }
@@ -146,7 +153,7 @@ inline asio::awaitable<bool> HttpSession::ReadBody(Parser* parser, Exchange* exc
       }
       if (refused) {
         exchange->keep_alive = false;
-        co_await WriteReply(*std::move(refused), exchange);
+        co_await WriteReply(*refused, exchange);
         co_await Linger();
         co_return false;
       }
@@ -216,7 +223,7 @@ inline std::string HttpSession::ReplyHead(const Reply& reply, const Exchange& ex
   return text + CommonHeaders(exchange) + "\r\n";
 }
 
-inline asio::awaitable<bool> HttpSession::WriteReply(Reply reply, Exchange* exchange) {
+inline asio::awaitable<bool> HttpSession::WriteReply(const Reply& reply, Exchange* exchange) {
   if (reply.close || shared_->is_draining) exchange->keep_alive = false;
   exchange->status = reply.status;
   std::string text = ReplyHead(reply, *exchange);
@@ -224,7 +231,7 @@ inline asio::awaitable<bool> HttpSession::WriteReply(Reply reply, Exchange* exch
   co_return co_await WriteAll(text) && exchange->keep_alive;
 }
 
-inline asio::awaitable<bool> HttpSession::WriteStreamPart(std::string text, bool* has_headers, bool is_end,
+inline asio::awaitable<bool> HttpSession::WriteStreamPart(std::string_view text, bool* has_headers, bool is_end,
                                                           Exchange* exchange) {
   std::string bytes;
   const bool is_chunked = !exchange->is_http_1_0;
@@ -321,7 +328,7 @@ inline asio::awaitable<bool> HttpSession::Dispatch(Parser* parser, Exchange* exc
     // The body is not read: it belongs to nobody, and the next request would begin behind it.
     const bool has_body = !parser->is_done();
     if (has_body) exchange->keep_alive = false;
-    const bool goes_on = co_await WriteReply(*std::move(refused), exchange);
+    const bool goes_on = co_await WriteReply(*refused, exchange);
     if (has_body) co_await Linger();
     co_return goes_on;
   }
@@ -350,21 +357,24 @@ inline asio::awaitable<bool> HttpSession::DispatchRoute(Service::Admitted* admit
   switch (match.route->id) {
     case RouteId::kMetrics:
       co_await FreshStats();
-      co_return co_await WriteReply(service.HandleQuick(match), exchange);
+      [[fallthrough]];
     case RouteId::kRoot:
     case RouteId::kHealth:
     case RouteId::kPing:
     case RouteId::kVersion:
     case RouteId::kModels:
-    case RouteId::kModel:
-      co_return co_await WriteReply(service.HandleQuick(match), exchange);
+    case RouteId::kModel: {
+      const Reply reply = service.HandleQuick(match);
+      co_return co_await WriteReply(reply, exchange);
+    }
     case RouteId::kTokenize:
     case RouteId::kDetokenize:
     case RouteId::kResetPrefixCache: {
-      auto reply = co_await OnWorker<Reply>(
-          [&service, &match, &body = parser->get().body()] { return service.HandleSlow(match, body); });
-      co_return co_await WriteReply(reply ? *std::move(reply) : BusyReply("too many requests are being prepared"),
-                                    exchange);
+      const std::string& body = parser->get().body();
+      const std::function<Reply()> job = [&] { return service.HandleSlow(match, body); };
+      std::optional<Reply> reply = co_await OnWorker<Reply>(&job);
+      if (!reply) reply = TooMuchWork();
+      co_return co_await WriteReply(*reply, exchange);
     }
     case RouteId::kCompletions:
     case RouteId::kChatCompletions:
@@ -374,16 +384,16 @@ inline asio::awaitable<bool> HttpSession::DispatchRoute(Service::Admitted* admit
 }
 
 template <typename T>
-asio::awaitable<std::optional<T>> HttpSession::OnWorker(std::function<T()> job) {
+asio::awaitable<std::optional<T>> HttpSession::OnWorker(const std::function<T()>* job) {
   // Shared with the worker, which fills it; read here after the post that sets `is_done`.
   struct State {
     std::optional<T> result;
     bool is_done = false;
   };
   auto state = std::make_shared<State>();
-  const bool posted = shared_->workers->Post(
-      [state, self = shared_from_this(), executor = socket_.get_executor(), job = std::move(job)]() mutable {
-        state->result.emplace(job());
+  const bool posted =
+      shared_->workers->Post([state, self = shared_from_this(), executor = socket_.get_executor(), job]() mutable {
+        state->result.emplace((*job)());
         // The session ends on the I/O thread, never here.
         asio::post(executor, [state, self = std::move(self)] {
           state->is_done = true;
@@ -414,15 +424,17 @@ inline asio::awaitable<bool> HttpSession::Generate(Service::Admitted* admitted, 
   Service& service = *shared_->service;
   // A client that leaves while its prompt is tokenised is noticed before anything is submitted.
   box_in_work_ = box;
-  auto started = co_await OnWorker<Started>([&service, route, &body = parser->get().body(), exchange, box] {
+  std::string& body = parser->get().body();
+  const std::function<Started()> job = [&] {
     Started result = service.StartGeneration(route, body, exchange->request_id, exchange->arrival, box);
     body = std::string();
     return result;
-  });
+  };
+  std::optional<Started> started = co_await OnWorker<Started>(&job);
   box_in_work_.reset();
   ReleaseBodyBytes();
-  if (!started) co_return co_await WriteReply(BusyReply("too many requests are being prepared"), exchange);
-  if (!*started) co_return co_await WriteReply(std::move(*started).error(), exchange);
+  if (!started) started = std::unexpected(TooMuchWork());
+  if (!*started) co_return co_await WriteReply(started->error(), exchange);
   co_return co_await PumpGeneration(started->value().get(), box, &admitted->admission, exchange);
 }
 
@@ -455,16 +467,19 @@ inline asio::awaitable<bool> HttpSession::PumpGeneration(Generation* generation,
       if (woken) continue;
       out = kSseKeepAlive;
     }
-    co_await WriteStreamPart(std::exchange(out, {}), &has_headers, /*is_end=*/false, exchange);
+    co_await WriteStreamPart(out, &has_headers, /*is_end=*/false, exchange);
+    out.clear();
     keep_alive_at = next_keep_alive();
   }
   // A client that has its answer may come with the next request at once, and finds its place free.
   *admission = Admission();
   // Before the first byte of a stream an error can still be said with its status.
   if (!is_stream || (generation->has_failed() && !has_headers && out.empty())) {
-    co_return co_await WriteReply(generation->Body(), exchange);
+    const Reply reply = generation->Body();
+    co_return co_await WriteReply(reply, exchange);
   }
-  co_return co_await WriteStreamPart(out + generation->StreamEnd(), &has_headers, /*is_end=*/true, exchange);
+  out += generation->StreamEnd();
+  co_return co_await WriteStreamPart(out, &has_headers, /*is_end=*/true, exchange);
 }
 
 inline asio::awaitable<void> HttpSession::Run() {

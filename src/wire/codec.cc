@@ -92,7 +92,7 @@ std::string DecodeText(const flatbuffers::String* text) {
 std::vector<TokenId> DecodeIds(const flatbuffers::Vector<std::int32_t>* ids) {
   if (ids == nullptr) return {};
   std::vector<TokenId> out(ids->size());
-  if (!out.empty()) std::memcpy(out.data(), ids->data(), out.size() * sizeof(TokenId));
+  if (!out.empty()) std::memcpy(static_cast<void*>(out.data()), ids->data(), out.size() * sizeof(TokenId));
   return out;
 }
 
