@@ -43,16 +43,22 @@ class Quire:
 
 
 class Llama:
+    """Its cache is divided evenly among the sequences, so every number of sequences has a context of its own."""
+
     def __init__(self, library, path, threads):
-        self.model = llama.Model(library, path, threads=threads, n_ctx=8192, n_batch=2048, n_seq_max=32)
+        self.model = llama.Model(library, path, threads=threads)
+        self.sequences = 1
 
     def measure(self, case):
         words = case.split()
         count = int(words[1])
+        sequences = int(words[2]) if words[0] == "decode" else 1
+        if sequences != self.sequences:
+            self.model.open_context(n_ctx=4096 if sequences == 1 else 512 * sequences, n_batch=2048, n_seq_max=sequences)
+            self.sequences = sequences
         if words[0] == "prefill":
             tokens = [1 + (i * 7919) % (self.model.n_vocab - 2) for i in range(count)]
             return count / self.model.time_prefill(tokens)
-        sequences = int(words[2])
         return count * sequences / self.model.time_decode(count, sequences)
 
     def close(self):
@@ -71,7 +77,7 @@ def model_file(args, shape, kind):
     path = pathlib.Path(args.models) / f"{shape}-{kind.lower()}.gguf"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([str(BUILD / "make_model"), "--shape", shape, "--type", kind, "--out", str(path)], check=True,
+        subprocess.run([str(BUILD / "make_model"), shape, str(path), "--type", kind, "--quiet"], check=True,
                        stdout=subprocess.DEVNULL)
     return path
 

@@ -111,10 +111,22 @@ class Model:
 
     def __init__(self, library, path, threads=2, n_ctx=4096, n_batch=2048, n_seq_max=1):
         self.library = library
+        self.threads = threads
         llama = library.llama
         self.model = llama.llama_model_load_from_file(os.fsencode(path), llama.llama_model_default_params())
         if not self.model:
             raise RuntimeError(f"llama.cpp cannot load {path}")
+        self.vocab = llama.llama_model_get_vocab(self.model)
+        self.n_vocab = llama.llama_vocab_n_tokens(self.vocab)
+        pool = library.base.ggml_threadpool_params_default(threads)
+        self.pool = library.cpu.ggml_threadpool_new(ctypes.byref(pool))
+        self.context = None
+        self.open_context(n_ctx, n_batch, n_seq_max)
+
+    def open_context(self, n_ctx, n_batch, n_seq_max):
+        """A new context in place of the old one. Each sequence gets n_ctx / n_seq_max tokens."""
+        llama = self.library.llama
+        self.close_context()
         params = llama.llama_context_default_params()
         words = params.words
         # n_ctx, n_batch, n_ubatch, n_seq_max lead the struct in every version so far; refuse to guess otherwise.
@@ -124,21 +136,21 @@ class Model:
         self.context = llama.llama_init_from_model(self.model, params)
         if not self.context:
             raise RuntimeError("llama.cpp cannot make a context")
-        self.vocab = llama.llama_model_get_vocab(self.model)
-        self.n_vocab = llama.llama_vocab_n_tokens(self.vocab)
-        pool = library.base.ggml_threadpool_params_default(threads)
-        self.pool = library.cpu.ggml_threadpool_new(ctypes.byref(pool))
         llama.llama_attach_threadpool(self.context, self.pool, self.pool)
-        llama.llama_set_n_threads(self.context, threads, threads)
+        llama.llama_set_n_threads(self.context, self.threads, self.threads)
         self.batch = llama.llama_batch_init(n_batch, 0, 1)
         self.memory = llama.llama_get_memory(self.context)
 
+    def close_context(self):
+        if self.context:
+            self.library.llama.llama_batch_free(self.batch)
+            self.library.llama.llama_free(self.context)
+            self.context = None
+
     def close(self):
-        llama = self.library.llama
-        llama.llama_batch_free(self.batch)
-        llama.llama_free(self.context)
+        self.close_context()
         self.library.cpu.ggml_threadpool_free(self.pool)
-        llama.llama_model_free(self.model)
+        self.library.llama.llama_model_free(self.model)
 
     def clear(self):
         self.library.llama.llama_memory_clear(self.memory, True)
