@@ -135,8 +135,8 @@ Result<> CheckChat(const ChatRequest& request, const RequestLimits& limits) {
     return FailParam(name, "{} must be at least 1 without prompt_logprobs, got 0", name);
   }
   if (request.min_tokens && max_tokens && *request.min_tokens > *max_tokens) {
-    return FailParam("min_tokens", "min_tokens must not be above max_completion_tokens={}, got {}", *max_tokens,
-                     *request.min_tokens);
+    return FailParam("min_tokens", "min_tokens must not be above the {} tokens that may be generated, got {}",
+                     *max_tokens, *request.min_tokens);
   }
   return {};
 }

@@ -96,6 +96,10 @@ Result<> CheckCompletion(const Request& request, const json::object& members, co
       return std::unexpected(UnsupportedFieldError("best_of", *best_of));
     }
   }
+  if (request.min_tokens && request.max_tokens && *request.min_tokens > *request.max_tokens) {
+    return FailParam("min_tokens", "min_tokens must not be above max_tokens={}, got {}", *request.max_tokens,
+                     *request.min_tokens);
+  }
   if (request.max_tokens == 0 && !request.echo && !request.prompt_logprobs) {
     return FailParam("max_tokens", "max_tokens must be at least 1 without echo or prompt_logprobs, got 0");
   }

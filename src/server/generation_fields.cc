@@ -209,10 +209,6 @@ Result<> CheckGenerationFields(const GenerationFields& fields, const RequestLimi
   if (fields.truncate_prompt_tokens == 0) {
     return FailParam("truncate_prompt_tokens", "truncate_prompt_tokens must be -1 or at least 1, got 0");
   }
-  if (fields.min_tokens && fields.max_tokens && *fields.min_tokens > *fields.max_tokens) {
-    return FailParam("min_tokens", "min_tokens must not be above max_tokens={}, got {}", *fields.max_tokens,
-                     *fields.min_tokens);
-  }
   for (const auto& [id, bias] : fields.logit_bias) {
     if (id.value() >= limits.vocab_size) {
       return FailParam("logit_bias", "logit_bias names the token id {}; the vocabulary has the ids 0 to {}", id,

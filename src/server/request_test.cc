@@ -310,6 +310,11 @@ TEST(ChatRequest, NormalizesMessages) {
             R"({"role":"tool","content":"ok","tool_call_id":"c1"}])");
 }
 
+TEST(ChatRequest, NewNameOfMaxTokensWins) {
+  EXPECT_TRUE(Chat(R"("max_tokens":1,"max_completion_tokens":9,"min_tokens":5)").has_value());
+  EXPECT_EQ(Chat(R"("max_tokens":9,"max_completion_tokens":1,"min_tokens":5)").error().param, "min_tokens");
+}
+
 TEST(ChatRequest, PassesTemplateVariables) {
   const auto request = Chat(
       R"("chat_template_kwargs":{"enable_thinking":true},"reasoning_effort":"none","tool_choice":"auto",
