@@ -7,8 +7,7 @@
 
 #define QUIRE_PRAGMA(x) _Pragma(#x)
 #if defined(__clang__)
-#define QUIRE_TARGET_BEGIN(isa) \
-  QUIRE_PRAGMA(clang attribute push(__attribute__((target(isa))), apply_to = function))
+#define QUIRE_TARGET_BEGIN(isa) QUIRE_PRAGMA(clang attribute push(__attribute__((target(isa))), apply_to = function))
 #define QUIRE_TARGET_END QUIRE_PRAGMA(clang attribute pop)
 #else
 #define QUIRE_TARGET_BEGIN(isa) QUIRE_PRAGMA(GCC push_options) QUIRE_PRAGMA(GCC target(isa))
@@ -17,5 +16,14 @@
 
 // Vocabulary functions are one or two instructions: they must vanish even in builds that hardly optimise.
 #define QUIRE_INLINE [[gnu::always_inline]] inline
-// Before a loop over the rows or panels of a register tile, whose bounds are template parameters.
+// Before a loop over the rows or panels of a register tile, whose bounds are template parameters. Sanitizers put a check
+// around every access and every address, and unrolled tiles of a few hundred accesses then take minutes to compile:
+// their builds keep the loops.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)
+#define QUIRE_UNROLL QUIRE_PRAGMA(clang loop unroll(disable))
+#endif
+#endif
+#ifndef QUIRE_UNROLL
 #define QUIRE_UNROLL QUIRE_PRAGMA(GCC unroll 32)
+#endif

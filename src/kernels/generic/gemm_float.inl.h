@@ -88,16 +88,13 @@ inline void FloatTileOf(std::int64_t num_rows, const FloatWalk& walk, const std:
   FloatTile<Format, R, P, kStream>(walk, rows, panels, out, columns, prefetch);
 }
 
-// All rows against P panels; see Int8PanelGroup.
+// Many rows against P panels; see Int8ManyRows.
 template <typename Format, int R, int P>
-inline void FloatPanelGroup(FloatWalk walk, const GemmArgs& args, const std::byte* panels, float* out,
-                            std::int64_t columns, bool is_last) {
+inline void FloatManyRows(FloatWalk walk, const GemmArgs& args, const std::byte* panels, float* out,
+                          std::int64_t columns, bool is_last) {
   constexpr std::int64_t kStepsPerStretch = 32 * 1024 / (2 * Format::kStepBytes);  // 32 KiB of two panels
-  constexpr int kShortest = R > 1 ? R / 2 : 1;  // two tiles or more: none is below half of R
+  constexpr int kShortest = R / 2;  // of two tiles or more, none is below half of R
   const std::int64_t num_tiles = (args.num_rows + R - 1) / R;
-  if (num_tiles == 1) {
-    return FloatTileOf<Format, 1, R, P, true>(args.num_rows, walk, args.activations, panels, out, columns, {});
-  }
   for (std::int64_t begin = 0; begin < walk.num_steps; begin += kStepsPerStretch) {
     walk.step_begin = begin;
     walk.step_end = begin + kStepsPerStretch < walk.num_steps ? begin + kStepsPerStretch : walk.num_steps;
@@ -115,14 +112,20 @@ inline void FloatPanelGroup(FloatWalk walk, const GemmArgs& args, const std::byt
   }
 }
 
-template <typename Format, int R, int P>
+// Panels [begin, end) in groups of P; see Int8Panels.
+template <typename Format, int kMinRows, int R, int P, bool kStream>
 inline void FloatPanels(const FloatWalk& walk, const GemmArgs& args, std::int64_t begin) {
   for (; begin + P <= args.panel_end; begin += P) {
-    const std::int64_t column = begin * kPanelWidth;
-    FloatPanelGroup<Format, R, P>(walk, args, args.weights->data + begin * static_cast<std::int64_t>(walk.panel_bytes),
-                                  args.out + column, args.weights->n - column, begin + P >= args.panel_end);
+    const std::int64_t column = begin * kPanelWidth, columns = args.weights->n - column;
+    const std::byte* panels = args.weights->data + begin * static_cast<std::int64_t>(walk.panel_bytes);
+    if constexpr (kStream) {
+      FloatTileOf<Format, kMinRows, R, P, true>(args.num_rows, walk, args.activations, panels, args.out + column,
+                                                columns, {});
+    } else {
+      FloatManyRows<Format, R, P>(walk, args, panels, args.out + column, columns, begin + P >= args.panel_end);
+    }
   }
-  if constexpr (P > 1) FloatPanels<Format, R, P / 2>(walk, args, begin);
+  if constexpr (P > 1) FloatPanels<Format, kMinRows, R, P / 2, kStream>(walk, args, begin);
 }
 
 template <typename Format>
@@ -135,18 +138,14 @@ inline void GemmFloat(ActivationKind kind, const GemmArgs& args) {
                        .num_steps = num_steps,
                        .step_begin = 0,
                        .step_end = num_steps};
-  if (args.num_rows == 1) return FloatPanels<Format, 1, kGemvPanels>(walk, args, args.panel_begin);
+  if (args.num_rows == 1) return FloatPanels<Format, 1, 1, kGemvPanels, true>(walk, args, args.panel_begin);
   if (args.num_rows <= kFloatFewRows) {
-    return FloatPanels<Format, kFloatFewRows, kFloatFewRowsPanels>(walk, args, args.panel_begin);
+    return FloatPanels<Format, 2, kFloatFewRows, kFloatFewRowsPanels, true>(walk, args, args.panel_begin);
   }
-  constexpr std::int64_t kResidentBytes = 768 * 1024;
-  std::int64_t portion = kResidentBytes / static_cast<std::int64_t>(walk.row_bytes + 1) / kFloatRows * kFloatRows;
-  if (portion < 8 * kFloatRows) portion = 8 * kFloatRows;
-  for (std::int64_t row = 0; row < args.num_rows; row += portion) {
-    GemmArgs part = args;
-    part.activations += row * static_cast<std::int64_t>(walk.row_bytes);
-    part.out += row * args.ld_out;
-    part.num_rows = args.num_rows - row < portion ? args.num_rows - row : portion;
-    FloatPanels<Format, kFloatRows, kFloatPanels>(walk, part, part.panel_begin);
+  if (args.num_rows <= kFloatRows) {
+    return FloatPanels<Format, kFloatFewRows + 1, kFloatRows, kFloatPanels, true>(walk, args, args.panel_begin);
   }
+  ForPortions(args, walk.row_bytes, kFloatRows, [&](const GemmArgs& part) {
+    FloatPanels<Format, 0, kFloatRows, kFloatPanels, false>(walk, part, part.panel_begin);
+  });
 }

@@ -144,21 +144,18 @@ inline void Int8TileOf(std::int64_t num_rows, const Int8Walk& walk, const std::b
   Int8Tile<Format, R, P, kStream>(walk, rows, panels, out, columns, prefetch);
 }
 
-// All rows against P panels. The rows are split into tiles of nearly equal height, and the weights into stretches of the
-// inner dimension that stay in the L1 cache while the tiles pass over them. A single tile streams its weights from
-// memory; with more of them, each also fetches a part of the next stretch, so that memory and arithmetic overlap.
+// Many rows against P panels. The rows are split into tiles of nearly equal height, and the weights into stretches of the
+// inner dimension that stay in the L1 cache while the tiles pass over them. Each tile also fetches a part of the next
+// stretch, so that memory and arithmetic overlap.
 template <typename Format, int R, int P>
-inline void Int8PanelGroup(Int8Walk walk, const GemmArgs& args, const std::byte* panels, float* out,
-                           std::int64_t columns, bool is_last) {
+inline void Int8ManyRows(Int8Walk walk, const GemmArgs& args, const std::byte* panels, float* out, std::int64_t columns,
+                         bool is_last) {
   // P panels · 1024 · 17 bytes are 35 KiB for the two panels of the wide tile, of 48 KiB (and of 32 KiB, for one).
   constexpr std::int64_t kBlocksPerStretch = 4;
   constexpr std::int64_t kBlockBytes = kActivationBlock / Format::kGroup * Format::kGroupBytes;
-  constexpr int kShortest = R > 1 ? R / 2 : 1;  // two tiles or more: none is below half of R
+  constexpr int kShortest = R > 1 ? R / 2 : 1;  // of two tiles or more, none is below half of R
   const std::int64_t num_tiles = (args.num_rows + R - 1) / R;
   const std::int64_t num_blocks = walk.layout.num_blocks;
-  if (num_tiles == 1) {
-    return Int8TileOf<Format, 1, R, P, true>(args.num_rows, walk, args.activations, panels, out, columns, {});
-  }
   for (std::int64_t begin = 0; begin < num_blocks; begin += kBlocksPerStretch) {
     walk.block_begin = begin;
     walk.block_end = begin + kBlocksPerStretch < num_blocks ? begin + kBlocksPerStretch : num_blocks;
@@ -177,15 +174,21 @@ inline void Int8PanelGroup(Int8Walk walk, const GemmArgs& args, const std::byte*
   }
 }
 
-// Panels [begin, end) in groups of P, and what is left over in smaller groups.
-template <typename Format, int R, int P>
+// Panels [begin, end) in groups of P, and what is left over in smaller groups. With kStream all rows fit in one tile of R
+// rows, and the weights are read once, from memory.
+template <typename Format, int R, int P, bool kStream>
 inline void Int8Panels(const Int8Walk& walk, const GemmArgs& args, std::int64_t begin) {
   for (; begin + P <= args.panel_end; begin += P) {
-    const std::int64_t column = begin * kPanelWidth;
-    Int8PanelGroup<Format, R, P>(walk, args, args.weights->data + begin * static_cast<std::int64_t>(walk.panel_bytes),
-                                 args.out + column, args.weights->n - column, begin + P >= args.panel_end);
+    const std::int64_t column = begin * kPanelWidth, columns = args.weights->n - column;
+    const std::byte* panels = args.weights->data + begin * static_cast<std::int64_t>(walk.panel_bytes);
+    if constexpr (kStream) {
+      Int8TileOf<Format, R == 1 ? 1 : 2, R, P, true>(args.num_rows, walk, args.activations, panels, args.out + column,
+                                                     columns, {});
+    } else {
+      Int8ManyRows<Format, R, P>(walk, args, panels, args.out + column, columns, begin + P >= args.panel_end);
+    }
   }
-  if constexpr (P > 1) Int8Panels<Format, R, P / 2>(walk, args, begin);
+  if constexpr (P > 1) Int8Panels<Format, R, P / 2, kStream>(walk, args, begin);
 }
 
 template <typename Format>
@@ -199,19 +202,12 @@ inline void GemmInt8(const GemmArgs& args) {
                       .ld_out = args.ld_out,
                       .block_begin = 0,
                       .block_end = layout.num_blocks};
-  if (args.num_rows == 1) return Int8Panels<Format, 1, kGemvPanels>(walk, args, args.panel_begin);
+  if (args.num_rows == 1) return Int8Panels<Format, 1, kGemvPanels, true>(walk, args, args.panel_begin);
   if (args.num_rows <= kInt8FewRows) {
-    return Int8Panels<Format, kInt8FewRows, kInt8FewRowsPanels>(walk, args, args.panel_begin);
+    return Int8Panels<Format, kInt8FewRows, kInt8FewRowsPanels, true>(walk, args, args.panel_begin);
   }
-  // Rows in portions whose activations stay in the L2 cache while all panels pass over them.
-  constexpr std::int64_t kResidentBytes = 768 * 1024;
-  std::int64_t portion = kResidentBytes / static_cast<std::int64_t>(walk.row_bytes) / kInt8Rows * kInt8Rows;
-  if (portion < 8 * kInt8Rows) portion = 8 * kInt8Rows;
-  for (std::int64_t row = 0; row < args.num_rows; row += portion) {
-    GemmArgs part = args;
-    part.activations += row * static_cast<std::int64_t>(walk.row_bytes);
-    part.out += row * args.ld_out;
-    part.num_rows = args.num_rows - row < portion ? args.num_rows - row : portion;
-    Int8Panels<Format, kInt8Rows, kInt8Panels>(walk, part, part.panel_begin);
-  }
+  static_assert(kInt8FewRows >= kInt8Rows);  // so that more rows make two tiles at least
+  ForPortions(args, walk.row_bytes, kInt8Rows, [&](const GemmArgs& part) {
+    Int8Panels<Format, kInt8Rows, kInt8Panels, false>(walk, part, part.panel_begin);
+  });
 }

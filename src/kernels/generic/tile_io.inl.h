@@ -1,3 +1,23 @@
+// What both GEMMs share: portions of rows, and the sums of a tile on their way to and from the output matrix.
+
+// Calls body for portions of nearly equal numbers of rows whose activations stay in the L2 cache while all panels pass over
+// them; each is at least four tiles of R rows high, unless all rows are fewer.
+template <typename Body>
+inline void ForPortions(const GemmArgs& args, std::size_t row_bytes, std::int64_t tile_rows, Body body) {
+  constexpr std::int64_t kResidentBytes = 768 * 1024;
+  const std::int64_t resident = kResidentBytes / static_cast<std::int64_t>(row_bytes);
+  const std::int64_t most = resident > 8 * tile_rows ? resident : 8 * tile_rows;
+  const std::int64_t count = (args.num_rows + most - 1) / most;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t begin = args.num_rows * i / count, end = args.num_rows * (i + 1) / count;
+    GemmArgs part = args;
+    part.activations += begin * static_cast<std::int64_t>(row_bytes);
+    part.out += begin * args.ld_out;
+    part.num_rows = end - begin;
+    body(part);
+  }
+}
+
 // The running sums of a tile, to and from the output matrix. `columns` counts the columns from the tile's first on that
 // exist; those of the last panel's padding are not touched.
 
