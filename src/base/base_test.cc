@@ -2,10 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <random>
+#include <string>
 #include <thread>
 
 #include "base/aligned_buffer.h"
@@ -103,6 +108,34 @@ TEST(Json, ParserKeepsItsLimits) {
   EXPECT_FALSE(ParseJson("{} x", "t").has_value());
   EXPECT_FALSE(ParseJson("\"\xFF\"", "t").has_value());
   EXPECT_FALSE(ParseJson("[1]", "t", {.bytes_max = 2}).has_value());
+}
+
+// Boost.JSON 1.81 alone gives a neighbour of some of these.
+TEST(Json, ParsesTheNearestDouble) {
+  const auto expect_exact = [](const std::string& text) {
+    const auto parsed = ParseJson("[" + text + "]", "t");
+    ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+    EXPECT_EQ(parsed->at(0).to_number<double>(), std::strtod(text.c_str(), nullptr)) << text;
+  };
+  for (const char* text :
+       {"0.1", "-0.3", "1e23", "8.41e21", "9007199254740993.0", "6.02214076e23", "1.7976931348623157e308",
+        "2.2250738585072011e-308", "2.2250738585072014e-308", "4.9406564584124654e-324", "5e-324", "1e-400", "1e999",
+        "123456789012345678901234567890", "0.500000000000000166533453693773481063544750213623046875",
+        "1.00000000000000011102230246251565404236316680908203125",
+        "1.00000000000000011102230246251565404236316680908203124",
+        "1.00000000000000011102230246251565404236316680908203126", "3.518437208883201171875E+13",
+        "62.5364939768271845828", "8.10109172351e-10", "1.50000000000000011102230246251565", "9007199254740991.4999999",
+        "7205759403792793199999e-5", "5708990770823839207320493820740630171355185152001e-3"}) {
+    expect_exact(text);
+  }
+  std::mt19937_64 random(20240607);
+  for (int i = 0; i < 20'000; ++i) {
+    const double value = std::bit_cast<double>(random());
+    if (!std::isfinite(value)) continue;
+    char text[64];
+    std::snprintf(text, sizeof text, "%.*e", static_cast<int>(random() % 30), value);
+    expect_exact(text);
+  }
 }
 
 TEST(BoundedQueue, RefusesWhenFullAndDrainsAfterClose) {

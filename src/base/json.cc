@@ -1,7 +1,7 @@
 #include "base/json.h"
 
 #include <boost/json/basic_parser_impl.hpp>
-#include <boost/json/parser.hpp>
+#include <boost/json/value_stack.hpp>
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -13,67 +13,100 @@
 namespace quire {
 namespace {
 
-// Follows the text without building anything and stops at the first key that an open object already holds.
-struct DuplicateKeyHandler {
-  static constexpr std::size_t max_object_size = static_cast<std::size_t>(-1);
-  static constexpr std::size_t max_array_size = static_cast<std::size_t>(-1);
-  static constexpr std::size_t max_key_size = static_cast<std::size_t>(-1);
-  static constexpr std::size_t max_string_size = static_cast<std::size_t>(-1);
+// Builds the value, as the library's own handler does, with two differences: the first key that an open object already
+// holds can end the parse, and a double is the one nearest to its text (the library's may be its neighbour).
+struct ValueHandler {
+  static constexpr std::size_t max_object_size = json::object::max_size();
+  static constexpr std::size_t max_array_size = json::array::max_size();
+  static constexpr std::size_t max_key_size = json::string::max_size();
+  static constexpr std::size_t max_string_size = json::string::max_size();
   using error_code = boost::system::error_code;
   using string_view = json::string_view;
 
-  std::vector<std::unordered_set<std::string>> open_objects;
+  explicit ValueHandler(bool refuse_duplicate_keys) : refuse_duplicates(refuse_duplicate_keys) { stack.reset(); }
+
+  const bool refuse_duplicates;
+  json::value_stack stack;
+  std::vector<std::unordered_set<std::string>> open_objects;  // their keys so far, where duplicates are refused
   std::string key;
-  std::string duplicate;
+  bool has_duplicate = false;  // it is `key`
+  std::string number;          // what came of one before its last part
 
   bool on_document_begin(error_code&) { return true; }
   bool on_document_end(error_code&) { return true; }
   bool on_object_begin(error_code&) {
-    open_objects.emplace_back();
+    if (refuse_duplicates) open_objects.emplace_back();
     return true;
   }
-  bool on_object_end(std::size_t, error_code&) {
-    open_objects.pop_back();
+  bool on_object_end(std::size_t size, error_code&) {
+    if (refuse_duplicates) open_objects.pop_back();
+    stack.push_object(size);
     return true;
   }
   bool on_array_begin(error_code&) { return true; }
-  bool on_array_end(std::size_t, error_code&) { return true; }
+  bool on_array_end(std::size_t size, error_code&) {
+    stack.push_array(size);
+    return true;
+  }
   bool on_key_part(string_view part, std::size_t, error_code&) {
-    key.append(part.data(), part.size());
+    if (refuse_duplicates) key.append(part.data(), part.size());
+    stack.push_chars(part);
     return true;
   }
   bool on_key(string_view part, std::size_t, error_code& error) {
-    key.append(part.data(), part.size());
-    if (!open_objects.back().insert(key).second) {
-      duplicate = key;
-      error = json::make_error_code(json::error::exception);
-      return false;
+    if (refuse_duplicates) {
+      key.append(part.data(), part.size());
+      has_duplicate = !open_objects.back().insert(key).second;
+      if (has_duplicate) {
+        error = json::make_error_code(json::error::exception);
+        return false;
+      }
+      key.clear();
     }
-    key.clear();
+    stack.push_key(part);
     return true;
   }
-  bool on_string_part(string_view, std::size_t, error_code&) { return true; }
-  bool on_string(string_view, std::size_t, error_code&) { return true; }
-  bool on_number_part(string_view, error_code&) { return true; }
-  bool on_int64(std::int64_t, string_view, error_code&) { return true; }
-  bool on_uint64(std::uint64_t, string_view, error_code&) { return true; }
-  bool on_double(double, string_view, error_code&) { return true; }
-  bool on_bool(bool, error_code&) { return true; }
-  bool on_null(error_code&) { return true; }
+  bool on_string_part(string_view part, std::size_t, error_code&) {
+    stack.push_chars(part);
+    return true;
+  }
+  bool on_string(string_view part, std::size_t, error_code&) {
+    stack.push_string(part);
+    return true;
+  }
+  bool on_number_part(string_view part, error_code&) {
+    number.append(part.data(), part.size());
+    return true;
+  }
+  bool on_int64(std::int64_t value, string_view, error_code&) {
+    number.clear();
+    stack.push_int64(value);
+    return true;
+  }
+  bool on_uint64(std::uint64_t value, string_view, error_code&) {
+    number.clear();
+    stack.push_uint64(value);
+    return true;
+  }
+  bool on_double(double value, string_view part, error_code&) {
+    number.append(part.data(), part.size());
+    // Where there is no nearest one, the library's infinity or zero stays.
+    std::from_chars(number.data(), number.data() + number.size(), value);
+    number.clear();
+    stack.push_double(value);
+    return true;
+  }
+  bool on_bool(bool value, error_code&) {
+    stack.push_bool(value);
+    return true;
+  }
+  bool on_null(error_code&) {
+    stack.push_null();
+    return true;
+  }
   bool on_comment_part(string_view, error_code&) { return true; }
   bool on_comment(string_view, error_code&) { return true; }
 };
-
-Result<> RefuseDuplicateKeys(std::string_view text, std::string_view what, const json::parse_options& options) {
-  json::basic_parser<DuplicateKeyHandler> parser(options);
-  boost::system::error_code error;
-  parser.write_some(false, text.data(), text.size(), error);
-  if (!parser.handler().duplicate.empty()) {
-    return Fail(ErrorCode::kCorrupt, "{}: the key \"{}\" stands twice in one object", what,
-                parser.handler().duplicate);
-  }
-  return {};  // other errors are found, and reported, by the parser that builds the value
-}
 
 }  // namespace
 
@@ -84,19 +117,21 @@ Result<json::value> ParseJson(std::string_view text, std::string_view what, cons
   }
   json::parse_options options;
   options.max_depth = limits.depth_max;
-  json::parser parser({}, options);
-  boost::system::error_code error;
   // Library code may throw (out of memory); it ends here.
   try {
-    const std::size_t consumed = parser.write_some(text.data(), text.size(), error);
+    json::basic_parser<ValueHandler> parser(options, limits.refuse_duplicate_keys);
+    boost::system::error_code error;
+    const std::size_t consumed = parser.write_some(false, text.data(), text.size(), error);
+    if (parser.handler().has_duplicate) {
+      return Fail(ErrorCode::kCorrupt, "{}: the key \"{}\" stands twice in one object", what, parser.handler().key);
+    }
     if (error) {
       return Fail(ErrorCode::kInvalidArgument, "{}: not valid JSON at byte {}: {}", what, consumed, error.message());
     }
     if (text.find_first_not_of(" \t\r\n", consumed) != std::string_view::npos) {
       return Fail(ErrorCode::kInvalidArgument, "{}: text after the end of the JSON value at byte {}", what, consumed);
     }
-    if (limits.refuse_duplicate_keys) QUIRE_TRY_VOID(RefuseDuplicateKeys(text, what, options));
-    return parser.release();
+    return parser.handler().stack.release();
   } catch (const std::exception& exception) {
     return Fail(ErrorCode::kInvalidArgument, "{}: cannot be read as JSON: {}", what, exception.what());
   }
