@@ -12,7 +12,9 @@ constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 }  // namespace
 
-void AlignedBuffer::Unmap::operator()(std::byte* data) const { ::munmap(data, mapped_bytes); }
+void AlignedBuffer::Unmap::operator()(std::byte* data) const {
+  ::munmap(data, mapped_bytes);
+}
 
 Result<AlignedBuffer> AlignedBuffer::Allocate(std::size_t bytes) {
   if (bytes > (std::size_t{1} << 46)) {

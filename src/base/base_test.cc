@@ -58,10 +58,10 @@ TEST(Float16, EveryHalfSurvivesTheRoundTrip) {
 }
 
 TEST(Float16, RoundsToNearestEven) {
-  EXPECT_EQ(ToF16(1.0f + 0x1p-11f).bits, 0x3C00);         // a tie, down to even
-  EXPECT_EQ(ToF16(1.0f + 3 * 0x1p-11f).bits, 0x3C02);     // a tie, up to even
+  EXPECT_EQ(ToF16(1.0f + 0x1p-11f).bits, 0x3C00);      // a tie, down to even
+  EXPECT_EQ(ToF16(1.0f + 3 * 0x1p-11f).bits, 0x3C02);  // a tie, up to even
   EXPECT_EQ(ToF16(65519.0f).bits, 0x7BFF);
-  EXPECT_EQ(ToF16(65520.0f).bits, 0x7C00);                // to infinity
+  EXPECT_EQ(ToF16(65520.0f).bits, 0x7C00);  // to infinity
   EXPECT_EQ(ToF16(0x1p-25f).bits, 0x0000);
   EXPECT_EQ(ToBf16(1.0f + 0x1p-8f).bits, 0x3F80);
   EXPECT_EQ(ToBf16(1.0f + 3 * 0x1p-8f).bits, 0x3F82);
@@ -95,7 +95,16 @@ TEST(Json, WritesNumbersAsPythonDoes) {
 
 TEST(Json, WriterEscapesAndNests) {
   std::string out;
-  JsonWriter(&out).BeginObject().Key("a").BeginArray().Int(1).String("\"\n\xFF\x01").EndArray().Key("b").Null().EndObject();
+  JsonWriter(&out)
+      .BeginObject()
+      .Key("a")
+      .BeginArray()
+      .Int(1)
+      .String("\"\n\xFF\x01")
+      .EndArray()
+      .Key("b")
+      .Null()
+      .EndObject();
   EXPECT_EQ(out, "{\"a\":[1,\"\\\"\\n\xEF\xBF\xBD\\u0001\"],\"b\":null}");
 }
 
@@ -154,7 +163,8 @@ TEST(ThreadPool, RunsEveryThreadOnceAndPublishesTheirWrites) {
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
     std::vector<int> counts(static_cast<std::size_t>(threads));
-    for (int round = 0; round < 2000; ++round) pool.Run([&](int thread) { ++counts[static_cast<std::size_t>(thread)]; });
+    for (int round = 0; round < 2000; ++round)
+      pool.Run([&](int thread) { ++counts[static_cast<std::size_t>(thread)]; });
     for (const int count : counts) EXPECT_EQ(count, 2000);
   }
 }

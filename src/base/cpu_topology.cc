@@ -31,8 +31,7 @@ std::vector<int> PhysicalCores(const std::vector<int>& allowed) {
   if (hwloc_topology_init(&raw) != 0) return allowed;
   const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> topology(raw, hwloc_topology_destroy);
   if (hwloc_topology_load(raw) != 0) return allowed;
-  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> fastest(hwloc_bitmap_alloc(),
-                                                                             hwloc_bitmap_free);
+  const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> fastest(hwloc_bitmap_alloc(), hwloc_bitmap_free);
   hwloc_bitmap_fill(fastest.get());
   if (const int kinds = hwloc_cpukinds_get_nr(raw, 0); kinds > 1) {
     int efficiency = -1;

@@ -13,8 +13,8 @@ Result<> InitLog(std::string_view level, std::string_view process) {
     return Fail(ErrorCode::kInvalidArgument, "unknown log level \"{}\"; use trace, debug, info, warn, error or off",
                 name);
   }
-  auto logger = std::make_shared<spdlog::logger>(std::string(process),
-                                                 std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>(std::string(process), std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   logger->set_pattern("%H:%M:%S.%e %^%-5l%$ %n: %v");
   logger->set_level(parsed);
   logger->flush_on(spdlog::level::info);

@@ -19,7 +19,7 @@ void MappedFile::Unmap::operator()(const std::byte* data) const {
 Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return Fail(ErrorCode::kIo, "cannot open {}: {}", path.string(), std::strerror(errno));
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd.get(), &status) != 0) {
     return Fail(ErrorCode::kIo, "cannot read the size of {}: {}", path.string(), std::strerror(errno));
   }

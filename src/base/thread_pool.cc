@@ -78,7 +78,9 @@ void ThreadPool::RunErased(ErasedTask task, void* context) {
   // sees the new generation before it waits.
   generation_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) {
-    { const std::lock_guard lock(mutex_); }
+    {
+      const std::lock_guard lock(mutex_);
+    }
     wake_.notify_all();
   }
   task(context, 0);

@@ -42,14 +42,14 @@ struct AttentionShape {
 };
 
 // Bytes of scratch memory for all threads.
-std::size_t AttentionScratchBytes(const kernels::KernelTable& kernels, const kernels::KvLayout& layout,
-                                  int num_heads, int num_threads);
+std::size_t AttentionScratchBytes(const kernels::KernelTable& kernels, const kernels::KvLayout& layout, int num_heads,
+                                  int num_threads);
 
 // out [num_tokens, num_heads · head_dim] (row stride ld_out) = attention of q (row stride ld_q) against the
 // keys and values of `layer` in `kv`, which must hold those of this batch already. `scratch` is 64-byte
 // aligned.
 void RunAttention(const ExecContext& context, const KvPool& kv, int layer, const AttentionShape& shape,
-                  std::span<const AttentionSequence> sequences, std::span<const AttentionTask> tasks,
-                  const float* q, std::int64_t ld_q, float* out, std::int64_t ld_out, std::byte* scratch);
+                  std::span<const AttentionSequence> sequences, std::span<const AttentionTask> tasks, const float* q,
+                  std::int64_t ld_q, float* out, std::int64_t ld_out, std::byte* scratch);
 
 }  // namespace quire::nn

@@ -15,8 +15,7 @@ namespace quire::nn {
 class PackedWeights {
  public:
   // Zero weights, to be filled panel by panel.
-  static Result<PackedWeights> Create(kernels::WeightFormat format, std::int64_t num_outputs,
-                                      std::int64_t num_inputs);
+  static Result<PackedWeights> Create(kernels::WeightFormat format, std::int64_t num_outputs, std::int64_t num_inputs);
 
   const kernels::PackedMatrix& matrix() const { return matrix_; }
   std::byte* panel(std::int64_t index) {
@@ -64,8 +63,8 @@ class Linear {
   };
 
   void MultiplyPanels(const kernels::KernelTable& kernels, const std::byte* prepared, std::int64_t num_rows,
-                      std::int64_t row_begin, std::int64_t row_end, std::int64_t panel_begin,
-                      std::int64_t panel_end, float* y, std::int64_t ld_y) const;
+                      std::int64_t row_begin, std::int64_t row_end, std::int64_t panel_begin, std::int64_t panel_end,
+                      float* y, std::int64_t ld_y) const;
 
   std::vector<Segment> segments_;
   std::vector<float> bias_;  // [num_outputs], or empty
@@ -87,7 +86,6 @@ void ForRows(const ExecContext& context, std::int64_t num_rows, std::int64_t flo
 }
 
 // out [tokens.size(), table.k]: row t is row tokens[t] of the table. Ids are below table.n.
-void Embed(const ExecContext& context, const kernels::PackedMatrix& table, std::span<const TokenId> tokens,
-           float* out);
+void Embed(const ExecContext& context, const kernels::PackedMatrix& table, std::span<const TokenId> tokens, float* out);
 
 }  // namespace quire::nn

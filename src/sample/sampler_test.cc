@@ -43,9 +43,8 @@ std::vector<double> ExpectedProbabilities(std::vector<float> logits, const Sampl
   normalise();
   std::vector<std::size_t> order(n);
   for (std::size_t i = 0; i < n; ++i) order[i] = i;
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  });
+  std::ranges::sort(
+      order, [&](std::size_t a, std::size_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
   const double most = p[order[0]];
   for (double& x : p) {
     if (x < params.min_p * most * (1 - 1e-9)) x = 0;
@@ -70,16 +69,14 @@ class SamplerTest : public testing::TestWithParam<const kernels::KernelTable*> {
     Sampler sampler(GetParam(), static_cast<int>(logits.size()));
     return sampler.Sample(logits, request);
   }
-  int Token(const std::vector<float>& logits, const SamplingParams& params,
-            std::vector<TokenId> output = {}) {
+  int Token(const std::vector<float>& logits, const SamplingParams& params, std::vector<TokenId> output = {}) {
     return SampleOne(logits, {.params = &params, .choice = 0, .prompt = {}, .output = output, .masked = {}})
         .token.value();
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(Tiers, SamplerTest,
-                         testing::ValuesIn(kernels::AvailableKernels().begin(),
-                                           kernels::AvailableKernels().end()),
+                         testing::ValuesIn(kernels::AvailableKernels().begin(), kernels::AvailableKernels().end()),
                          [](const auto& info) { return std::string(info.param->isa); });
 
 TEST_P(SamplerTest, GreedyTakesTheLowestIndexOfTheLargest) {
@@ -130,8 +127,8 @@ TEST_P(SamplerTest, TheBestTokenSurvivesEveryFilter) {
   const auto params = [](int top_k, double top_p, double min_p) {
     return SamplingParams{.temperature = 2, .top_k = top_k, .top_p = top_p, .min_p = min_p};
   };
-  for (SamplingParams p : {params(1, 0.8, 0), params(0, 1e-9, 0), params(0, 0, 0), params(0, 1, 1),
-                           params(5, 1e-9, 1), params(400, 1e-9, 0), params(2000, 1e-12, 1)}) {
+  for (SamplingParams p : {params(1, 0.8, 0), params(0, 1e-9, 0), params(0, 0, 0), params(0, 1, 1), params(5, 1e-9, 1),
+                           params(400, 1e-9, 0), params(2000, 1e-12, 1)}) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       p.seed = seed;
       EXPECT_EQ(Token(logits, p), best);
@@ -163,10 +160,9 @@ TEST_P(SamplerTest, DrawsFollowTheDistribution) {
   const auto params = [](double temperature, int top_k, double top_p, double min_p) {
     return SamplingParams{.temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p};
   };
-  for (SamplingParams p :
-       {params(1, 0, 1, 0), params(0.5, 0, 1, 0), params(1, 20, 1, 0), params(1, 0, 0.7, 0),
-        params(1, 0, 0.999, 0), params(1, 0, 1, 0.1), params(0.7, 40, 0.9, 0), params(0.7, 300, 0.9, 0.02),
-        params(1.3, 0, 0.8, 0.05), params(50, 0, 0.9, 0)}) {
+  for (SamplingParams p : {params(1, 0, 1, 0), params(0.5, 0, 1, 0), params(1, 20, 1, 0), params(1, 0, 0.7, 0),
+                           params(1, 0, 0.999, 0), params(1, 0, 1, 0.1), params(0.7, 40, 0.9, 0),
+                           params(0.7, 300, 0.9, 0.02), params(1.3, 0, 0.8, 0.05), params(50, 0, 0.9, 0)}) {
     const std::vector<double> expected = ExpectedProbabilities(logits, p);
     constexpr int kDraws = 20000;
     std::vector<int> count(logits.size());
@@ -195,8 +191,7 @@ TEST_P(SamplerTest, DrawsFollowTheDistribution) {
     }
     if (rest_expected >= 5) add_cell(rest_expected, rest_count);
     EXPECT_LE(chi_square, cells - 1 + 6 * std::sqrt(2.0 * cells) + 1)
-        << "temperature " << p.temperature << " top_k " << p.top_k << " top_p " << p.top_p << " min_p "
-        << p.min_p;
+        << "temperature " << p.temperature << " top_k " << p.top_k << " top_p " << p.top_p << " min_p " << p.min_p;
   }
 }
 
@@ -207,27 +202,24 @@ TEST_P(SamplerTest, ScopeOfThePenalties) {
   logits[6] = 3;
   const std::vector<TokenId> five = Ids({5});
   SamplingParams presence{.temperature = 0, .presence_penalty = 2, .frequency_penalty = 2};
-  EXPECT_EQ(SampleOne(logits, {.params = &presence, .choice = 0, .prompt = five, .output = {}, .masked = {}})
-                .token.value(),
-            5);
-  EXPECT_EQ(SampleOne(logits, {.params = &presence, .choice = 0, .prompt = {}, .output = five, .masked = {}})
-                .token.value(),
-            6);
+  EXPECT_EQ(
+      SampleOne(logits, {.params = &presence, .choice = 0, .prompt = five, .output = {}, .masked = {}}).token.value(),
+      5);
+  EXPECT_EQ(
+      SampleOne(logits, {.params = &presence, .choice = 0, .prompt = {}, .output = five, .masked = {}}).token.value(),
+      6);
   SamplingParams repetition{.temperature = 0, .repetition_penalty = 2};
   EXPECT_EQ(
-      SampleOne(logits, {.params = &repetition, .choice = 0, .prompt = five, .output = {}, .masked = {}})
-          .token.value(),
+      SampleOne(logits, {.params = &repetition, .choice = 0, .prompt = five, .output = {}, .masked = {}}).token.value(),
       6);
   EXPECT_EQ(
-      SampleOne(logits, {.params = &repetition, .choice = 0, .prompt = {}, .output = five, .masked = {}})
-          .token.value(),
+      SampleOne(logits, {.params = &repetition, .choice = 0, .prompt = {}, .output = five, .masked = {}}).token.value(),
       6);
 }
 
 TEST_P(SamplerTest, PenaltiesCountOccurrencesAndApplyOnce) {
   Sampler sampler(GetParam(), 8);
-  SamplingParams params{
-      .temperature = 0, .repetition_penalty = 2, .presence_penalty = 0.25, .frequency_penalty = 0.5};
+  SamplingParams params{.temperature = 0, .repetition_penalty = 2, .presence_penalty = 0.25, .frequency_penalty = 0.5};
   const std::vector<TokenId> prompt = Ids({1, 1, 2, 99, -4}), output = Ids({1, 3, 3, 3, 1000});
   for (int repeat = 0; repeat < 3; ++repeat) {  // scratch of one row must not leak into the next
     std::vector<float> row = {1, 1, -1, 8, -kInfinity, 0, 0, 0};
@@ -244,9 +236,9 @@ TEST_P(SamplerTest, BiasAndMaskComeFirst) {
   EXPECT_EQ(Token(logits, params), 7);
   params.logit_bias.push_back({TokenId(8), 100.0f});
   const std::vector<TokenId> masked = Ids({8, 12345});
-  EXPECT_EQ(SampleOne(logits, {.params = &params, .choice = 0, .prompt = {}, .output = {}, .masked = masked})
-                .token.value(),
-            7);
+  EXPECT_EQ(
+      SampleOne(logits, {.params = &params, .choice = 0, .prompt = {}, .output = {}, .masked = masked}).token.value(),
+      7);
 }
 
 // LOGP-04: logprobs are of the raw logits, whatever the temperature and the filters; they add up to one.
@@ -257,14 +249,12 @@ TEST_P(SamplerTest, LogprobsAreOfTheRawLogits) {
   for (const float x : logits) sum += std::exp(double{x} - max);
   SamplingParams greedy{.temperature = 0};
   greedy.logprobs = 10;
-  SamplingParams wild{
-      .temperature = 1, .top_k = 1, .repetition_penalty = 1.7, .logit_bias = {{TokenId(3), -100.0f}}};
+  SamplingParams wild{.temperature = 1, .top_k = 1, .repetition_penalty = 1.7, .logit_bias = {{TokenId(3), -100.0f}}};
   wild.logprobs = 10;
   const std::vector<TokenId> masked = Ids({4}), output = Ids({7, 8});
   const auto a = SampleOne(logits, {.params = &greedy}).logprobs;
   const auto b =
-      SampleOne(logits, {.params = &wild, .choice = 0, .prompt = {}, .output = output, .masked = masked})
-          .logprobs;
+      SampleOne(logits, {.params = &wild, .choice = 0, .prompt = {}, .output = output, .masked = masked}).logprobs;
   EXPECT_EQ(a->top, b->top);
   ASSERT_THAT(a->top, testing::SizeIs(10));
   EXPECT_EQ(a->chosen.rank, 1);
@@ -277,8 +267,7 @@ TEST_P(SamplerTest, LogprobsAreOfTheRawLogits) {
   }
   Sampler sampler(GetParam(), 3000);
   double total = 0;
-  for (const TokenLogprob& top : sampler.Logprobs(logits, TokenId(0), -1).top)
-    total += std::exp(double{top.logprob});
+  for (const TokenLogprob& top : sampler.Logprobs(logits, TokenId(0), -1).top) total += std::exp(double{top.logprob});
   EXPECT_NEAR(total, 1, 1e-5);
 }
 
@@ -329,8 +318,7 @@ TEST_P(SamplerTest, SelectionsAgreeWithASortOnRandomRows) {
       return x != y ? x > y : a < b;
     });
     ASSERT_EQ(static_cast<int>(top.size()), std::min(n, count));
-    for (std::size_t i = 0; i < top.size(); ++i)
-      ASSERT_EQ(top[i].id.value(), order[i]) << "seed 77, row " << repeat;
+    for (std::size_t i = 0; i < top.size(); ++i) ASSERT_EQ(top[i].id.value(), order[i]) << "seed 77, row " << repeat;
   }
 }
 

@@ -16,11 +16,11 @@ namespace quire::sched {
 class Sequence;
 
 struct ScheduledSequence {
-  Sequence* sequence = nullptr;       // owned by the scheduler, alive until Commit returns
-  std::int32_t first_position = 0;    // == num_computed_tokens before the step
-  std::int32_t num_tokens = 0;        // tokens [first_position, first_position + num_tokens)
-  std::span<const BlockId> blocks;    // block table from position 0, long enough for the tokens
-  bool samples = false;               // the step reaches the sequence's last token: sample the next one
+  Sequence* sequence = nullptr;     // owned by the scheduler, alive until Commit returns
+  std::int32_t first_position = 0;  // == num_computed_tokens before the step
+  std::int32_t num_tokens = 0;      // tokens [first_position, first_position + num_tokens)
+  std::span<const BlockId> blocks;  // block table from position 0, long enough for the tokens
+  bool samples = false;             // the step reaches the sequence's last token: sample the next one
   // Positions of this slice whose logits are wanted for prompt_logprobs: [first_position, … num_tokens) when true.
   bool prompt_logprobs = false;
 };
@@ -30,7 +30,7 @@ using BlockCopy = kv::BlockCopy;
 struct BatchPlan {
   std::vector<BlockCopy> copies;  // before anything runs, in order
   std::vector<ScheduledSequence> sequences;
-  std::int32_t num_tokens = 0;    // in all
+  std::int32_t num_tokens = 0;  // in all
 
   bool empty() const { return sequences.empty(); }
 };

@@ -12,19 +12,18 @@
 namespace quire::text {
 
 struct ChatTemplateInput {
-  json::array messages;              // as in the request, {"role": …, "content": …, "tool_calls": …}
-  json::value tools = nullptr;       // array, or null
+  json::array messages;         // as in the request, {"role": …, "content": …, "tool_calls": …}
+  json::value tools = nullptr;  // array, or null
   bool add_generation_prompt = true;
   // Further variables of the template (enable_thinking, …). The names above, bos_token and eos_token are refused.
   json::object kwargs;
-  std::string now = {};              // for strftime_now: "" is the current local time, else "YYYY-MM-DD HH:MM:SS"
+  std::string now = {};  // for strftime_now: "" is the current local time, else "YYYY-MM-DD HH:MM:SS"
 };
 
 class ChatTemplate {
  public:
   // Syntax errors say the line. `bos_token` and `eos_token` are variables of the template.
-  static Result<ChatTemplate> Compile(std::string_view source, std::string_view bos_token,
-                                      std::string_view eos_token);
+  static Result<ChatTemplate> Compile(std::string_view source, std::string_view bos_token, std::string_view eos_token);
   // The template of models that bring none: ChatML.
   static std::string_view DefaultSource();
 

@@ -26,9 +26,13 @@ StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_stop) : in
   }
 }
 
-std::string StopMatcher::Push(std::string_view text) { return Append(text, /*may_match=*/true); }
+std::string StopMatcher::Push(std::string_view text) {
+  return Append(text, /*may_match=*/true);
+}
 
-std::string StopMatcher::PushWithoutMatch(std::string_view text) { return Append(text, /*may_match=*/false); }
+std::string StopMatcher::PushWithoutMatch(std::string_view text) {
+  return Append(text, /*may_match=*/false);
+}
 
 std::string StopMatcher::Append(std::string_view text, bool may_match) {
   if (matched_.has_value()) return {};

@@ -23,8 +23,7 @@ class CachedHead {
   float v(std::int64_t position, std::int64_t d) const {
     const std::int64_t token = position % kTokens, head_dim = layout_.head_dim;
     const std::byte* tile = KTile(position) + layout_.tile_bytes();
-    return bf16() ? Bf16At((token / 2 * head_dim + d) * 2 + token % 2, tile)
-                  : F32At(token * head_dim + d, tile);
+    return bf16() ? Bf16At((token / 2 * head_dim + d) * 2 + token % 2, tile) : F32At(token * head_dim + d, tile);
   }
 
  private:
@@ -49,8 +48,7 @@ class CachedHead {
 };
 
 // softmax(scale · q Kᵀ) V of one query head at `position`. `weighted` [head_dim] is scratch.
-void AttendOne(const AttentionArgs& args, std::int64_t position, const float* q, double* weighted,
-               float* out) {
+void AttendOne(const AttentionArgs& args, std::int64_t position, const float* q, double* weighted, float* out) {
   const CachedHead cache(args);
   const std::int64_t head_dim = args.layout->head_dim;
   const std::int64_t first = args.window > 0 ? std::max<std::int64_t>(0, position - args.window + 1) : 0;
@@ -64,8 +62,7 @@ void AttendOne(const AttentionArgs& args, std::int64_t position, const float* q,
   std::fill_n(weighted, head_dim, 0.0);
   double sum = 0;
   for (std::int64_t key = first; key <= position; ++key) {
-    const double p =
-        std::exp(score(key) - largest);  // computed twice: there is no room to keep a score per key
+    const double p = std::exp(score(key) - largest);  // computed twice: there is no room to keep a score per key
     sum += p;
     for (std::int64_t d = 0; d < head_dim; ++d) weighted[d] += p * double{cache.v(key, d)};
   }

@@ -4,25 +4,24 @@
 
 namespace quire::kernels::reference {
 
-void RmsNorm(const float* x, const float* weight, float eps, std::int64_t num_rows, std::int64_t n,
-             std::int64_t ld_x, std::int64_t ld_y, float* y) {
+void RmsNorm(const float* x, const float* weight, float eps, std::int64_t num_rows, std::int64_t n, std::int64_t ld_x,
+             std::int64_t ld_y, float* y) {
   for (std::int64_t r = 0; r < num_rows; ++r, x += ld_x, y += ld_y) {
     double sum = 0;
     for (std::int64_t i = 0; i < n; ++i) sum += double{x[i]} * double{x[i]};
     const double inverse = 1.0 / std::sqrt(sum / static_cast<double>(n) + double{eps});
-    for (std::int64_t i = 0; i < n; ++i)
-      y[i] = static_cast<float>(double{x[i]} * inverse * double{weight[i]});
+    for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(double{x[i]} * inverse * double{weight[i]});
   }
 }
 
-void AddRmsNorm(float* x, const float* delta, const float* weight, float eps, std::int64_t num_rows,
-                std::int64_t n, float* y) {
+void AddRmsNorm(float* x, const float* delta, const float* weight, float eps, std::int64_t num_rows, std::int64_t n,
+                float* y) {
   Add(x, delta, num_rows * n);
   RmsNorm(x, weight, eps, num_rows, n, n, n, y);
 }
 
-void Rope(float* x, std::int64_t num_tokens, std::int64_t num_heads, std::int64_t head_dim,
-          std::int64_t rotary_dim, std::int64_t stride, const float* cos, const float* sin) {
+void Rope(float* x, std::int64_t num_tokens, std::int64_t num_heads, std::int64_t head_dim, std::int64_t rotary_dim,
+          std::int64_t stride, const float* cos, const float* sin) {
   const std::int64_t half = rotary_dim / 2;
   for (std::int64_t t = 0; t < num_tokens; ++t) {
     for (std::int64_t h = 0; h < num_heads; ++h) {

@@ -22,8 +22,7 @@ float FloatWeight(WeightFormat format, const std::byte* panel, std::int64_t i, s
   return ToFloat(Bf16{LoadAt<std::uint16_t>(panel, (i / 2 * kPanelWidth + column) * 2 + i % 2)});
 }
 
-double FloatDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column,
-                const std::byte* row) {
+double FloatDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
   double sum = 0;
   for (std::int64_t i = 0; i < weights.k; ++i) {
     sum += double{LoadAt<float>(row, i)} * double{FloatWeight(weights.format, panel, i, column)};
@@ -41,14 +40,13 @@ double GroupDot(const FormatTraits& traits, const std::byte* group, std::int64_t
     sum += activation;
   }
   const std::byte* scales = group + kPanelWidth * traits.group;
-  const double scale = traits.scale_bytes == 2 ? ToFloat(F16{LoadAt<std::uint16_t>(scales, column)})
-                                               : LoadAt<float>(scales, column);
+  const double scale =
+      traits.scale_bytes == 2 ? ToFloat(F16{LoadAt<std::uint16_t>(scales, column)}) : LoadAt<float>(scales, column);
   const double min = traits.has_min ? LoadAt<float>(scales, kPanelWidth + column) : 0.0f;
   return scale * static_cast<double>(dot) - min * static_cast<double>(sum);
 }
 
-double IntegerDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column,
-                  const std::byte* row) {
+double IntegerDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
   const FormatTraits& traits = Traits(weights.format);
   const Int8RowLayout layout(weights.k);
   const std::size_t group_bytes = PanelBytes(weights.format, traits.group);
@@ -71,16 +69,15 @@ double IntegerDot(const PackedMatrix& weights, const std::byte* panel, std::int6
 void Gemm(const GemmArgs& args) {
   const PackedMatrix& weights = *args.weights;
   const bool integer = Traits(weights.format).integer;
-  const std::size_t row_bytes =
-      ActivationRowBytes(integer ? ActivationKind::kInt8 : ActivationKind::kF32, weights.k);
+  const std::size_t row_bytes = ActivationRowBytes(integer ? ActivationKind::kInt8 : ActivationKind::kF32, weights.k);
   const std::size_t panel_bytes = PanelBytes(weights.format, weights.k);
   const std::int64_t column_end = std::min(weights.n, args.panel_end * kPanelWidth);
   for (std::int64_t r = 0; r < args.num_rows; ++r) {
     const std::byte* row = args.activations + static_cast<std::size_t>(r) * row_bytes;
     for (std::int64_t c = args.panel_begin * kPanelWidth; c < column_end; ++c) {
       const std::byte* panel = weights.data + static_cast<std::size_t>(c / kPanelWidth) * panel_bytes;
-      const double dot = integer ? IntegerDot(weights, panel, c % kPanelWidth, row)
-                                 : FloatDot(weights, panel, c % kPanelWidth, row);
+      const double dot =
+          integer ? IntegerDot(weights, panel, c % kPanelWidth, row) : FloatDot(weights, panel, c % kPanelWidth, row);
       args.out[r * args.ld_out + c] = static_cast<float>(dot);
     }
   }

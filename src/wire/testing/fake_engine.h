@@ -25,8 +25,7 @@ class FakeEngine final : public EngineClient {
   Result<> Submit(GenerateRequest request) override {
     const std::lock_guard lock(mutex_);
     if (gone_) return Fail(ErrorCode::kUnavailable, "the fake engine is gone");
-    if (running_.size() >= kQueueMax)
-      return Fail(ErrorCode::kUnavailable, "the queue of {} is full", kQueueMax);
+    if (running_.size() >= kQueueMax) return Fail(ErrorCode::kUnavailable, "the queue of {} is full", kQueueMax);
     const RequestId id = request.id;
     Running running{std::move(request), {}};
     running.num_tokens.resize(static_cast<std::size_t>(running.request.sampling.n), 0);
@@ -51,8 +50,7 @@ class FakeEngine final : public EngineClient {
 
   std::optional<std::vector<EngineEvent>> Next(std::chrono::nanoseconds timeout) override {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout,
-                      [&] { return gone_ || !aborted_.empty() || (!held_ && !running_.empty()); });
+    changed_.wait_for(lock, timeout, [&] { return gone_ || !aborted_.empty() || (!held_ && !running_.empty()); });
     if (gone_) return std::nullopt;
     std::vector<EngineEvent> events = std::exchange(aborted_, {});
     if (!held_) Step(&events);
