@@ -1,7 +1,7 @@
 // The decoder-only transformer of the Llama family: norm → QKV → (QK norm) → RoPE → attention → output
 // projection → norm → gated MLP, with residuals. What differs between Llama, Mistral, Qwen2 and Qwen3 is data
 // in ModelConfig (biases, QK norm, windows, RoPE scaling, tied heads) and the names of the tensors
-// (tensor_names.h).
+// (weights/tensor_names.h).
 #pragma once
 
 #include <cstddef>

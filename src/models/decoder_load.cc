@@ -2,37 +2,20 @@
 #include <array>
 #include <utility>
 
-#include "base/check.h"
 #include "models/decoder.h"
-#include "models/tensor_names.h"
 #include "weights/rope.h"
+#include "weights/tensor_names.h"
 
 namespace quire::models {
 namespace {
 
-using weights::Architecture;
-
-struct ArchitectureTraits {
-  Architecture architecture;
-  // GGUF files keep the rows of Q and K for the rotation of neighbouring pairs (see RowOrder).
-  bool gguf_interleaves_rotary_rows;
-};
-
-constexpr ArchitectureTraits kArchitectures[] = {
-    {Architecture::kLlama, true},
-    {Architecture::kMistral, true},
-    {Architecture::kQwen2, false},
-    {Architecture::kQwen3, false},
-};
+using weights::TensorName;
+using weights::TensorPart;
+using weights::TensorRole;
 
 RowOrder RotaryRows(const weights::ModelConfig& config, bool is_gguf) {
-  for (const ArchitectureTraits& traits : kArchitectures) {
-    if (traits.architecture != config.architecture) continue;
-    if (is_gguf && traits.gguf_interleaves_rotary_rows) return {config.head_dim, config.rotary_dim};
-    return {};
-  }
-  CHECK(false);
-  return {};
+  if (!is_gguf || !weights::GgufInterleavesRotaryRows(config.architecture)) return {};
+  return {config.head_dim, config.rotary_dim};
 }
 
 }  // namespace

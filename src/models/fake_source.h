@@ -11,10 +11,14 @@
 #include <vector>
 
 #include "base/check.h"
-#include "models/tensor_names.h"
 #include "weights/model_source.h"
+#include "weights/tensor_names.h"
 
 namespace quire::models {
+
+using weights::TensorName;
+using weights::TensorPart;
+using weights::TensorRole;
 
 inline weights::ModelConfig SmallConfig(weights::Architecture architecture) {
   weights::ModelConfig config;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "models/tensor_names.h"
+#include "weights/tensor_names.h"
 
 namespace quire::models {
 namespace {
@@ -186,7 +186,7 @@ void WeightLoader::Ignore(std::string_view tensor_name) {
 Result<> WeightLoader::CheckAllUsed() const {
   std::vector<std::string_view> unexpected;
   for (const TensorSource& tensor : source_.tensors()) {
-    if (!used_.contains(tensor.name) && !IsHarmlessTensor(source_.is_gguf(), tensor.name)) {
+    if (!used_.contains(tensor.name) && !weights::IsHarmlessTensor(source_.is_gguf(), tensor.name)) {
       unexpected.push_back(tensor.name);
     }
   }

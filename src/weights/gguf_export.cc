@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <utility>
 
 #include "weights/gguf_model.h"
@@ -19,28 +18,6 @@ constexpr std::array<GgufFileType, 6> kFileTypes = {{
     {"Q8_0", 7, "Q8_0"},
     {"Q4_0", 2, "Q4_0"},
     {"Q4_K_M", 15, "Q4_K"},
-}};
-
-struct NameRow {
-  std::string_view hugging_face, gguf;
-};
-constexpr std::array<NameRow, 3> kModelNames = {{
-    {"model.embed_tokens", "token_embd"},
-    {"model.norm", "output_norm"},
-    {"lm_head", "output"},
-}};
-constexpr std::array<NameRow, 11> kLayerNames = {{
-    {"input_layernorm", "attn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
-    {"post_attention_layernorm", "ffn_norm"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
 }};
 
 Result<> PutRope(const ModelConfig& config, const std::string& prefix, GgufWriter* writer) {
@@ -126,10 +103,6 @@ std::string_view GgufArchitectureName(Architecture architecture) {
   return {};
 }
 
-bool GgufInterleavesRotaryRows(Architecture architecture) {
-  return GgufArchitectureName(architecture) == "llama";
-}
-
 std::int64_t InterleavedRow(std::int64_t row, std::int64_t head_dim) {
   const std::int64_t head = row / head_dim, at = row % head_dim;
   return head * head_dim + at % 2 * (head_dim / 2) + at / 2;
@@ -203,27 +176,6 @@ std::vector<float> FrequencyDivisors(const ModelConfig& config) {
   std::vector<float> divisors(base.size());
   for (std::size_t i = 0; i < base.size(); ++i) divisors[i] = static_cast<float>(base[i] / scaled[i]);
   return divisors;
-}
-
-std::string GgufTensorName(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return {};
-  const std::string_view stem = name.substr(0, dot), part = name.substr(dot + 1);
-  if (part != "weight" && part != "bias") return {};
-  for (const NameRow& row : kModelNames) {
-    if (stem == row.hugging_face) return fmt::format("{}.{}", row.gguf, part);
-  }
-  constexpr std::string_view kLayers = "model.layers.";
-  if (!stem.starts_with(kLayers)) return {};
-  int layer = 0;
-  const std::string_view rest = stem.substr(kLayers.size());
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-  const std::string_view role = rest.substr(static_cast<std::size_t>(end - rest.data()));
-  if (error != std::errc() || layer < 0 || !role.starts_with('.')) return {};
-  for (const NameRow& row : kLayerNames) {
-    if (role.substr(1) == row.hugging_face) return fmt::format("blk.{}.{}.{}", layer, row.gguf, part);
-  }
-  return {};
 }
 
 }  // namespace quire::weights

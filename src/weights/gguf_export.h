@@ -23,11 +23,9 @@ std::span<const GgufFileType> AllGgufFileTypes();
 
 // "llama", "qwen2" or "qwen3". Mistral's files are of the first kind.
 std::string_view GgufArchitectureName(Architecture architecture);
-// True where GGUF stores the rows of the query and key projections so that the pairs that rotate together are
-// neighbours (row 2i and 2i + 1 of a head), while Hugging Face keeps them half a head apart.
-bool GgufInterleavesRotaryRows(Architecture architecture);
 
-// Row `row` of such a projection is which row of Hugging Face's; likewise the elements of its bias, in place.
+// Where GGUF interleaves the rows of a projection (tensor_names.h): row `row` is which row of Hugging Face's; likewise
+// the elements of its bias, in place.
 std::int64_t InterleavedRow(std::int64_t row, std::int64_t head_dim);
 void InterleaveVector(std::int64_t head_dim, std::span<float> bias);
 
@@ -39,8 +37,5 @@ void PutVocabulary(const TextAssets::GgufVocabulary& vocabulary, std::string_vie
 
 // The divisors of rope_freqs.weight that say what this scaling does, [rotary_dim / 2]; empty where keys say it.
 std::vector<float> FrequencyDivisors(const ModelConfig& config);
-
-// "model.layers.3.self_attn.q_proj.weight" → "blk.3.attn_q.weight"; "" for a name that is not of these models.
-std::string GgufTensorName(std::string_view hugging_face_name);
 
 }  // namespace quire::weights

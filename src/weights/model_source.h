@@ -51,7 +51,7 @@ class ModelSource {
   // Reads the text files; not needed by the engine process.
   virtual Result<TextAssets> ReadTextAssets() const = 0;
 
-  // True for GGUF, whose tensor names and whose order of rotary rows differ (see models/tensor_names.h).
+  // True for GGUF, whose tensor names and whose order of rotary rows differ (see weights/tensor_names.h).
   virtual bool is_gguf() const = 0;
   virtual const TensorSource* Find(std::string_view name) const = 0;
   virtual std::span<const TensorSource> tensors() const = 0;

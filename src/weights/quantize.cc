@@ -10,6 +10,7 @@
 #include "weights/gguf_file.h"
 #include "weights/gguf_model.h"
 #include "weights/row_pipeline.h"
+#include "weights/tensor_names.h"
 #include "weights/vocabulary_export.h"
 
 namespace quire::weights {
@@ -59,7 +60,7 @@ Result<std::vector<PlannedTensor>> PlanTensors(const ModelSource& source, const 
     PlannedTensor planned{.source = &tensor};
     planned.name = source.is_gguf() ? tensor.name : GgufTensorName(tensor.name);
     // Tables that follow from the configuration, and the second copy of a tied matrix, are not part of the model.
-    if (!source.is_gguf() && tensor.name.ends_with("rotary_emb.inv_freq")) continue;
+    if (!source.is_gguf() && IsHarmlessTensor(false, tensor.name)) continue;
     if (config.tie_word_embeddings && planned.name == "output.weight") continue;
     if (planned.name.empty()) {
       return Fail(ErrorCode::kUnsupported, "the tensor {} has no name in GGUF", tensor.name);

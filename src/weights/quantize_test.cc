@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/mapped_file.h"
+#include "weights/tensor_names.h"
 #include "weights/test_files.h"
 
 namespace quire::weights {

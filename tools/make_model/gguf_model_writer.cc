@@ -7,6 +7,7 @@
 #include "weights/gguf_writer.h"
 #include "weights/quantize.h"
 #include "weights/row_pipeline.h"
+#include "weights/tensor_names.h"
 #include "weights/vocabulary_export.h"
 
 namespace quire::make_model {
