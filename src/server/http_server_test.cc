@@ -73,7 +73,9 @@ TEST_F(HttpServerTest, BadBodies) {
   }
   std::string deep(100'000, '[');
   EXPECT_EQ(client.Post("/v1/chat/completions", deep).status, 400);
-  EXPECT_EQ(client.Post("/v1/completions", R"({"model":"gpt-9","prompt":"x"})").status, 404);
+  const HttpAnswer unknown_model = client.Post("/v1/completions", R"({"model":"gpt-9","prompt":"x"})");
+  EXPECT_EQ(unknown_model.status, 404);
+  EXPECT_EQ(Parse(unknown_model.body).at("error").at("code"), "model_not_found");
   EXPECT_EQ(client.Post("/v1/completions", R"({"prompt":"x"})").status, 200);
 }
 

@@ -62,6 +62,7 @@ ApiError ToApiError(const Error& error) {
       break;
     case ErrorCode::kNotFound:
       api.status = 404;
+      if (error.param == "model") api.code = "model_not_found";
       break;
     case ErrorCode::kUnavailable:
     case ErrorCode::kCancelled:
