@@ -205,6 +205,7 @@ TEST_F(HttpServerTest, AbortsWhenAStreamingClientLeaves) {
   EXPECT_TRUE(engine->WaitFor([&] { return engine->num_running() == 0; }));
   EXPECT_EQ(engine->aborted().size(), 1u);
   EXPECT_LT(engine->num_generated(), 400u);
+  EXPECT_THAT(Connect().Get("/metrics").body, HasSubstr("finished_reason=\"abort\",model_name=\"fake\"} 1\n"));
 }
 
 // … and while it waits for a whole answer, before a single token exists.

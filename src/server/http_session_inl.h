@@ -451,7 +451,10 @@ inline asio::awaitable<bool> HttpSession::PumpGeneration(Generation* generation,
   while (true) {
     EventBox::Content content = box->Take();
     generation->Take(std::move(content.events), &out);
-    if (is_disconnected_) co_return false;
+    if (is_disconnected_) {
+      generation->Fail({.status = 503, .message = "the client has gone"});  // for the metrics: nobody reads it
+      co_return false;
+    }
     if (content.engine_gone) {
       generation->Fail({.status = 500, .message = "the engine died while it worked on the request"});
     } else if (shared_->is_aborting) {
