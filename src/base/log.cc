@@ -10,8 +10,7 @@ Result<> InitLog(std::string_view level, std::string_view process) {
   const std::string name(level);
   const auto parsed = spdlog::level::from_str(name);
   if (parsed == spdlog::level::off && name != "off") {
-    return Fail(ErrorCode::kInvalidArgument, "unknown log level \"{}\"; use trace, debug, info, warn, error or off",
-                name);
+    return FailParam("log_level", "unknown log level \"{}\"; use trace, debug, info, warn, error or off", name);
   }
   auto logger =
       std::make_shared<spdlog::logger>(std::string(process), std::make_shared<spdlog::sinks::stderr_color_sink_mt>());

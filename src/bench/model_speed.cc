@@ -90,8 +90,7 @@ Result<ModelBenchCase> ParseModelBenchCase(std::string_view text) {
   }
   if (!good || parsed.num_tokens < 1 || parsed.num_tokens > (1 << 20) || parsed.num_sequences < 1 ||
       parsed.num_sequences > 4096) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "\"{}\" is not a case; write \"prefill TOKENS\" or \"decode STEPS SEQUENCES\"", text);
+    return FailParam("case", "\"{}\" is not a case; write \"prefill TOKENS\" or \"decode STEPS SEQUENCES\"", text);
   }
   return parsed;
 }

@@ -33,9 +33,9 @@ void AddWorkloadBench(CLI::App* bench, CommandSlot* slot, const std::string& nam
   command->add_flag("--json", flags->json, "one line of JSON instead of the table; times in seconds");
   AddFlags(flags->workload, command, "Workload");
   AddFlags(flags->engine, command, "Engine");
-  SetRun(command, slot, "bench", [flags] {
+  SetRun(command, slot, "bench", [flags, name] {
     const Result<> run = RunWorkloadBench(*flags);
-    return run ? kExitSuccess : ReportError("bench", run.error());
+    return run ? kExitSuccess : ReportError("bench " + name, run.error());
   });
 }
 
@@ -54,6 +54,8 @@ Result<> PrintCase(EngineClient* engine, const std::string& text) {
 }
 
 Result<> RunModelBenchCases(ModelBenchFlags flags) {
+  // Before the model is loaded.
+  for (const std::string& text : flags.cases) QUIRE_TRY_VOID(bench::ParseModelBenchCase(text));
   QUIRE_TRY(const engine::LoadedEngine loaded, LoadInProcess(&flags.engine, /*quiet=*/true));
   if (!flags.from_stdin) {
     for (const std::string& text : flags.cases) QUIRE_TRY_VOID(PrintCase(loaded.engine.get(), text));
@@ -70,7 +72,10 @@ void AddModelBench(CLI::App* bench, CommandSlot* slot) {
                             "  quire bench model model.gguf --case \"prefill 512\" --case \"decode 128 8\"\n\n"
                             "prefill N: one prompt of N tokens. decode N S: N steps of S sequences at the same time.");
   auto flags = std::make_shared<ModelBenchFlags>();  // shared by the parser's callback and the flags that fill it
-  command->add_option("--case", flags->cases, "what to measure, again for each case")->type_name("CASE");
+  command
+      ->add_option("--case", flags->cases,
+                   "what to measure, again for each case. Default: \"prefill 512\" and \"decode 128 1\"")
+      ->type_name("CASE");
   command->add_flag("--stdin", flags->from_stdin, "read cases from standard input, one a line, until it ends");
   AddFlags(flags->engine, command, "Engine");
   SetRun(command, slot, "bench model", [flags] {

@@ -115,7 +115,13 @@ int RunEngine(const EngineFlags& flags) {
   }
   DrainOnTermination termination;
   wire::EngineServer server{UniqueFd(flags.fd)};
-  if (const Result<> greeted = server.Handshake(); !greeted) return ReportError("engine", greeted.error());
+  if (const Result<> greeted = server.Handshake(); !greeted) {
+    // A front end that ends at once, because its port is taken for instance, says so itself.
+    const ErrorCode code = greeted.error().code;
+    if (code != ErrorCode::kIo && code != ErrorCode::kUnavailable) return ReportError("engine", greeted.error());
+    spdlog::debug("ending: {}", greeted.error().message);
+    return kExitFailure;
+  }
   const Result<> served = LoadAndServe(flags, &server, &termination);
   if (served) return kExitSuccess;
   spdlog::debug("ending: {}", served.error().message);  // the front end reports it

@@ -15,7 +15,12 @@ namespace quire::engine {
 namespace {
 
 constexpr int kBlockSize = kernels::KvLayout::block_size;
-constexpr double kMebibyte = 1 << 20;
+
+// "16 KiB", "22315 MiB": what a message compares must not read as 0 on both sides.
+std::string SizeText(std::int64_t bytes) {
+  constexpr std::int64_t kMebibyte = 1 << 20;
+  return bytes < 10 * kMebibyte ? fmt::format("{} KiB", bytes / 1024) : fmt::format("{} MiB", bytes / kMebibyte);
+}
 
 std::unique_ptr<ThreadPool> MakePool(int wanted, std::string* description) {
   CpuTopology topology = DetectCpuTopology();
@@ -111,9 +116,8 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const MemoryQuestion
                      options.max_model_len, question.model_length_max);
   }
   if (options.kv_memory_bytes > question.available_bytes) {
-    return FailParam("kv_memory_bytes", "kv_memory_bytes is {} ({:.0f} MiB), but only {:.0f} MiB are available",
-                     options.kv_memory_bytes, static_cast<double>(options.kv_memory_bytes) / kMebibyte,
-                     static_cast<double>(question.available_bytes) / kMebibyte);
+    return FailParam("kv_memory_bytes", "kv_memory_bytes is {} ({}), but only {} are available",
+                     options.kv_memory_bytes, SizeText(options.kv_memory_bytes), SizeText(question.available_bytes));
   }
   const std::int64_t bytes =
       options.kv_memory_bytes > 0
@@ -129,11 +133,10 @@ Result<MemoryPlan> PlanMemory(const EngineOptions& options, const MemoryQuestion
   const std::int64_t needed = blocks_for(options.max_model_len > 0 ? options.max_model_len : 2);
   if (blocks < needed) {
     return FailParam("kv_memory_bytes",
-                     "{:.0f} MiB for keys and values hold {} tokens, and a sequence of {} needs {:.0f} MiB: "
+                     "{} for keys and values hold {} tokens, and a sequence of {} needs {}: "
                      "give more memory, or a smaller max_model_len",
-                     static_cast<double>(bytes) / kMebibyte, bytes / question.block_bytes * kBlockSize,
-                     std::max(options.max_model_len, 2),
-                     static_cast<double>(needed * question.block_bytes) / kMebibyte);
+                     SizeText(bytes), bytes / question.block_bytes * kBlockSize, std::max(options.max_model_len, 2),
+                     SizeText(needed * question.block_bytes));
   }
   return MemoryPlan{static_cast<int>(blocks),
                     static_cast<int>(std::min<std::int64_t>(wanted_length, blocks * kBlockSize))};

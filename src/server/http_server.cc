@@ -49,7 +49,7 @@ Result<> HttpServer::Impl::Bind() {
   const std::string host = config->host == "localhost" ? "127.0.0.1" : config->host;
   const asio::ip::address address = asio::ip::make_address(host, error);
   if (error) {
-    return Fail(ErrorCode::kInvalidArgument, "host must be an IP address or localhost, got \"{}\"", config->host);
+    return FailParam("host", "host must be an IP address or localhost, got \"{}\"", config->host);
   }
   const tcp::endpoint endpoint(address, static_cast<unsigned short>(config->port));
   acceptor.open(endpoint.protocol(), error);

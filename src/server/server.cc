@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -16,7 +17,10 @@ namespace quire::server {
 namespace {
 
 Result<> CheckModel(const ServedModel& model) {
-  if (model.names.empty()) return FailParam("names", "the model needs a name");
+  // An empty name could not be asked for: in a request it stands for "the first".
+  if (model.names.empty() || std::ranges::find(model.names, "") != model.names.end()) {
+    return FailParam("served_model_name", "the names of a model must not be empty");
+  }
   if (model.engine == nullptr || model.tokenizer == nullptr) {
     return FailParam("model", "the model needs an engine and a tokenizer");
   }

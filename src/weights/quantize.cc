@@ -169,8 +169,7 @@ Result<QuantizeSummary> QuantizeModel(const std::filesystem::path& source_path, 
                                       const QuantizeOptions& options, ThreadPool* pool) {
   const GgufFileType* mix = FindGgufFileType(options.type);
   if (!mix) {
-    return Fail(ErrorCode::kInvalidArgument, "unknown type \"{}\"; F32, F16, BF16, Q8_0, Q4_0 and Q4_K_M are known",
-                options.type);
+    return FailParam("type", "unknown type \"{}\"; F32, F16, BF16, Q8_0, Q4_0 and Q4_K_M are known", options.type);
   }
   QUIRE_TRY_VOID(CheckNotTheSameFile(GgufFileOf(source_path), output));
   QUIRE_TRY(const auto source, ModelSource::Open(source_path));
