@@ -71,23 +71,33 @@ struct KernelFlags {
   std::vector<std::string> format_names;
 };
 
-Result<kernels::WeightFormat> ParseFormat(const std::string& name) {
-  std::string known;
-  for (int i = 0; i < kernels::kNumWeightFormats; ++i) {
-    const auto format = static_cast<kernels::WeightFormat>(i);
-    if (kernels::Traits(format).name == name) return format;
-    known += (known.empty() ? "" : ", ") + std::string(kernels::Traits(format).name);
+// "f32, f16, …"
+std::string FormatNames() {
+  std::string names;
+  for (const kernels::WeightFormat format : kernels::kAllWeightFormats) {
+    names += (names.empty() ? "" : ", ") + std::string(kernels::Traits(format).name);
   }
-  return FailParam("format", "unknown weight format \"{}\"; known are {}", name, known);
+  return names;
+}
+
+Result<kernels::WeightFormat> ParseFormat(const std::string& name) {
+  for (const kernels::WeightFormat format : kernels::kAllWeightFormats) {
+    if (kernels::Traits(format).name == name) return format;
+  }
+  return FailParam("format", "unknown weight format \"{}\"; known are {}", name, FormatNames());
+}
+
+// The names in the table of real shapes: of models, or of projections.
+std::set<std::string_view> ShapeNames(std::string_view kernels::ProjectionShape::* name) {
+  std::set<std::string_view> names;
+  for (const kernels::ProjectionShape& shape : kernels::RealProjections()) names.insert(shape.*name);
+  return names;
 }
 
 // The shape that the flags ask for is one that is known.
 Result<> CheckShape(const bench::KernelSpeedOptions& options) {
-  std::set<std::string_view> models, projections;
-  for (const kernels::ProjectionShape& shape : kernels::RealProjections()) {
-    models.insert(shape.model);
-    projections.insert(shape.name);
-  }
+  const auto models = ShapeNames(&kernels::ProjectionShape::model);
+  const auto projections = ShapeNames(&kernels::ProjectionShape::name);
   if (!options.model.empty() && !models.contains(options.model)) {
     return FailParam("model", "unknown model \"{}\"; known are {}", options.model, fmt::join(models, ", "));
   }
@@ -143,16 +153,23 @@ void AddMachineBenches(CLI::App* bench, CommandSlot* slot) {
   kernels->add_option("--isa", flags->options.isas, "tiers, separated by commas; default: QUIRE_ISA, or the best")
       ->delimiter(',')
       ->group("Cases");
-  kernels->add_option("--format", flags->format_names, "packed weight formats, separated by commas; default: all")
+  kernels
+      ->add_option("--format", flags->format_names,
+                   "packed weight formats, separated by commas, of " + FormatNames() + "; default: all")
       ->delimiter(',')
       ->group("Cases");
   kernels->add_option("--rows", flags->options.row_counts, "rows of activations, separated by commas [1,8,32,512]")
       ->delimiter(',')
       ->group("Cases");
-  kernels->add_option("--model", flags->options.model, "whose shapes; default: of all that are known")->group("Cases");
+  kernels
+      ->add_option(
+          "--model", flags->options.model,
+          fmt::format("whose shapes: {}; default: all", fmt::join(ShapeNames(&kernels::ProjectionShape::model), ", ")))
+      ->group("Cases");
   kernels
       ->add_option("--projection", flags->options.projection,
-                   "one projection; default: all but the output matrix, which takes long")
+                   fmt::format("one of {}; default: all but the output matrix lm_head, which takes long",
+                               fmt::join(ShapeNames(&kernels::ProjectionShape::name), ", ")))
       ->group("Cases");
   AddFlags(flags->machine, kernels, "Measurement");
   SetRun(kernels, slot, "bench kernels", [flags] {

@@ -42,8 +42,8 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "which waiting request goes first");
   visitor.Field("threads", config.num_threads, "threads that compute; 0: one for each core that may be used");
   visitor.Field("isa", config.isa,
-                "kernel tier: reference, avx2, avx512, avx512vnni, avx512bf16; auto or empty: the best that this CPU "
-                "has. The variable QUIRE_ISA does the same");
+                "kernel tier: reference, avx2, avx512, avx512vnni, avx512bf16, or auto: the best that this CPU has. "
+                "Default: the variable QUIRE_ISA, or auto");
 }
 
 template <ConfigOf<server::ServerConfig> Config, typename Visitor>

@@ -61,7 +61,8 @@ void AddQuantizeCommand(CLI::App* app, CommandSlot* slot) {
       "  quire quantize Qwen3-0.6B qwen3-0.6b-q4_k_m.gguf --type Q4_K_M\n"
       "  quire quantize model-f16.gguf model-q8_0.gguf\n\n"
       "The file holds the tokenizer and the chat template too; quire and llama.cpp load it. Bits per weight:\n"
-      "F32 32, F16 and BF16 16, Q8_0 8.5, Q4_K_M about 4.9, Q4_0 4.5.");
+      "F32 32, F16 and BF16 16, Q8_0 8.5, Q4_K_M about 4.9, Q4_0 4.5 (norms F32, the output matrix Q6_K for both).\n"
+      "Rows that a type's blocks do not divide are stored in another one, which a note says.");
   auto flags = std::make_shared<QuantizeFlags>();  // shared by the parser's callback and the flags that fill it
   command
       ->add_option_function<std::string>(

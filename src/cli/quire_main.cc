@@ -20,6 +20,7 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "A MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.\n"
+    "A SIZE is 4GiB, 512MiB, 4GB or bytes; a TIME is 250ms, 30s, 5m, 1h or seconds. Defaults stand in [].\n"
     "Exit status: 0 success, 1 failure, 2 wrong usage. `quire COMMAND --help` explains a command.";
 
 // The innermost command that the user named.

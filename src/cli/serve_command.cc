@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <ranges>
 
 #include "base/log.h"
 #include "cli/command.h"
@@ -123,7 +124,9 @@ Result<> Serve(ServeFlags flags) {
   QUIRE_TRY_VOID(InitLog(flags.log_level, "server"));
   ::signal(SIGPIPE, SIG_IGN);  // who reads our output may end before us
   if (flags.server.api_keys.empty()) {
-    if (auto key = EnvironmentVariable("QUIRE_API_KEY")) flags.server.api_keys.push_back(*std::move(key));
+    if (const auto keys = EnvironmentVariable("QUIRE_API_KEY")) {  // several, separated by commas, as in the flag
+      for (const auto key : std::views::split(*keys, ',')) flags.server.api_keys.emplace_back(key.begin(), key.end());
+    }
   }
   QUIRE_TRY_VOID(CompleteOptions(&flags.engine));
   QUIRE_TRY_VOID(flags.server.Validate());
@@ -160,7 +163,8 @@ void AddServeCommand(CLI::App* app, CommandSlot* slot) {
       "  quire serve llama-3.2-1b-q4_k_m.gguf --kv-memory 2GiB --max-model-len 8192\n"
       "  QUIRE_API_KEY=secret quire serve --host 0.0.0.0     for others too, with a key\n\n"
       "The engine runs in a process of its own; when it dies, its requests fail, /health turns 503, and it is\n"
-      "started again. SIGTERM or Ctrl-C ends the server after the running requests.");
+      "started again. SIGTERM or Ctrl-C ends the server after the running requests, with status 0. Status 1: the\n"
+      "address cannot be had, the model cannot be loaded, or the engine died more than 5 times in 10 minutes.");
   auto flags = std::make_shared<ServeFlags>();  // shared by the parser's callback and the flags that fill it
   AddFlags(flags->engine, command, "Engine");
   command

@@ -183,10 +183,11 @@ class ServeTest(unittest.TestCase):
         self.assertIn("--kv-memory", run.stderr)
 
     def test_an_api_key_from_the_environment_is_asked_for(self):
-        with Server(PROGRAM, environment={"QUIRE_API_KEY": "sesame"}) as server:
+        with Server(PROGRAM, environment={"QUIRE_API_KEY": "sesame,poppy"}) as server:
             self.assertEqual(server.chat("Hello!")[0], 401)
-            status, _ = server.request("GET", "/v1/models", headers={"Authorization": "Bearer sesame"})
-            self.assertEqual(status, 200)
+            for key, expected in (("sesame", 200), ("poppy", 200), ("sesame,poppy", 401)):
+                status, _ = server.request("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})
+                self.assertEqual(status, expected, key)
             self.assertNotIn("sesame", server.stdout() + server.stderr())
 
 
