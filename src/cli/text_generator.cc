@@ -62,7 +62,7 @@ Result<Generation> TextGenerator::Generate(const Prompt& prompt, const SamplingF
   bool aborted = false;
   while (result.finish_reason == FinishReason::kNone) {
     if (!aborted && interrupted()) {
-      engine_->Abort(id);
+      engine_->Abort(id, std::nullopt);
       aborted = true;
     }
     const auto events = engine_->Next(kPollInterval);
@@ -79,7 +79,7 @@ Result<Generation> TextGenerator::Generate(const Prompt& prompt, const SamplingF
       result.times = event.times;
     }
     if (stops.matched() && !aborted) {
-      engine_->Abort(id);
+      engine_->Abort(id, std::nullopt);
       aborted = true;
     }
   }

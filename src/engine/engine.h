@@ -2,6 +2,7 @@
 // LocalEngine's). The only owner and the only mutator of the engine's state.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "api/engine_info.h"
@@ -32,7 +33,9 @@ class Engine final {
   // As EngineClient::Submit, for a request that arrived at `queued`.
   Result<> Add(GenerateRequest request, TimePoint queued);
   // As EngineClient::Abort; the events are appended.
-  void Abort(RequestId id, std::vector<EngineEvent>* events) { scheduler_.Abort(id, events); }
+  void Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events) {
+    scheduler_.Abort(id, choice, events);
+  }
   void AbortAll(std::vector<EngineEvent>* events) { scheduler_.AbortAll(events); }
   void ResetPrefixCache() { scheduler_.ResetPrefixCache(); }
 

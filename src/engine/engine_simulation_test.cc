@@ -28,6 +28,7 @@ struct Output {
   std::vector<std::optional<PositionLogprobs>> prompt_logprobs;
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<TokenId> stop_token;
+  bool may_abort = false;  // somebody wanted its end
 };
 
 // What one choice says when it has the machine to itself.
@@ -115,7 +116,6 @@ class Simulation {
   struct Tracked {
     GenerateRequest request;
     std::vector<Output> outputs;  // per choice
-    bool aborted = false;
     int num_events = 0;
   };
 
@@ -190,8 +190,15 @@ class Simulation {
 
   void AbortOne() {
     const RequestId id(static_cast<std::uint64_t>(Draw(0, num_submitted_)) + 100);
-    if (const auto found = tracked_.find(id); found != tracked_.end()) found->second.aborted = true;
-    engine_.Abort(id, &events_);
+    std::optional<int> choice;
+    if (Chance(50)) choice = Draw(0, 4);
+    if (const auto found = tracked_.find(id); found != tracked_.end()) {
+      std::vector<Output>& outputs = found->second.outputs;
+      for (int i = 0; i < static_cast<int>(outputs.size()); ++i) {
+        if (choice.value_or(i) == i) outputs[static_cast<std::size_t>(i)].may_abort = true;
+      }
+    }
+    engine_.Abort(id, choice, &events_);
     Take(true);
   }
 
@@ -214,7 +221,7 @@ class Simulation {
       output.finish_reason = event.finish_reason;
       output.stop_token = event.stop_token;
       if (event.finish_reason == FinishReason::kAbort) {
-        EXPECT_TRUE(tracked.aborted);
+        EXPECT_TRUE(output.may_abort);
       }
       if (event.finish_reason == FinishReason::kError) {
         EXPECT_FALSE(ran);

@@ -64,10 +64,12 @@ Result<> LocalEngine::Submit(GenerateRequest request) {
     if (static_cast<int>(live_.size()) >= live_limit) {
       return Fail(ErrorCode::kUnavailable, "{} requests are unfinished; at most {} may be", live_.size(), live_limit);
     }
-    if (!live_.try_emplace(request.id, request.sampling.n).second) {
+    if (!live_.try_emplace(request.id, Live{request.sampling.n, request.sampling.n}).second) {
       return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);
     }
-    std::erase(inbox_.aborts, request.id);  // that was for an earlier request with this id
+    std::erase_if(inbox_.aborts, [&](const auto& abort) {
+      return abort.first == request.id;
+    });  // that was for an earlier request with this id
     ++num_queued_;
     inbox_.requests.emplace_back(std::move(request), now);
   }
@@ -75,11 +77,13 @@ Result<> LocalEngine::Submit(GenerateRequest request) {
   return {};
 }
 
-void LocalEngine::Abort(RequestId id) {
+void LocalEngine::Abort(RequestId id, std::optional<int> choice) {
   {
     const std::lock_guard lock(mutex_);
-    if (!live_.contains(id) || std::ranges::find(inbox_.aborts, id) != inbox_.aborts.end()) return;
-    inbox_.aborts.push_back(id);
+    const auto found = live_.find(id);
+    if (found == live_.end()) return;
+    if (choice && (*choice < 0 || *choice >= found->second.num_choices)) return;
+    inbox_.aborts.emplace(id, choice.value_or(kAllChoices));
   }
   wake_.notify_one();
 }
@@ -92,7 +96,7 @@ std::optional<std::vector<EngineEvent>> LocalEngine::Next(std::chrono::nanosecon
     if (event.finish_reason == FinishReason::kNone) continue;
     const auto entry = live_.find(event.request);
     CHECK(entry != live_.end());
-    if (--entry->second == 0) live_.erase(entry);
+    if (--entry->second.num_unfinished == 0) live_.erase(entry);
   }
   return events;
 }
@@ -176,7 +180,9 @@ void LocalEngine::Apply() {
       events_.push_back(std::move(event));
     }
   }
-  for (const RequestId id : taken_.aborts) engine_.Abort(id, &events_);
+  for (const auto& [id, choice] : taken_.aborts) {
+    engine_.Abort(id, choice == kAllChoices ? std::nullopt : std::optional(choice), &events_);
+  }
   taken_.Clear();
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -49,7 +50,7 @@ class LocalEngine final : public EngineClient {
   LocalEngine& operator=(const LocalEngine&) = delete;
 
   Result<> Submit(GenerateRequest request) override;
-  void Abort(RequestId id) override;
+  void Abort(RequestId id, std::optional<int> choice) override;
   std::optional<std::vector<EngineEvent>> Next(std::chrono::nanoseconds timeout) override;
   Result<EngineInfo> Info() override;
   Result<EngineStats> Stats() override;
@@ -62,14 +63,21 @@ class LocalEngine final : public EngineClient {
   void Stop(StopMode mode);
 
  private:
+  static constexpr int kAllChoices = -1;
   // What others want of the engine's thread.
   struct Inbox {
     std::vector<std::pair<GenerateRequest, TimePoint>> requests;  // with the time of arrival
-    std::vector<RequestId> aborts;                                // at most one per live request
+    std::set<std::pair<RequestId, int>> aborts;                   // choices, or kAllChoices; of live requests
     bool reset_prefix_cache = false;
 
     bool empty() const { return requests.empty() && aborts.empty() && !reset_prefix_cache; }
     void Clear();
+  };
+
+  // A request with choices whose finishing event has not been fetched.
+  struct Live {
+    int num_choices = 0;
+    int num_unfinished = 0;
   };
 
   LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner, const Clock* clock);
@@ -96,8 +104,8 @@ class LocalEngine final : public EngineClient {
   std::condition_variable wake_;     // there is something in the inbox, or stop_ is set
   std::condition_variable stopped_;  // done_ is set
   Inbox inbox_;
-  std::unordered_map<RequestId, int> live_;  // choices whose finishing event has not been fetched
-  int num_queued_ = 0;                       // requests in the inbox, in taken_, and in the scheduler's queue
+  std::unordered_map<RequestId, Live> live_;
+  int num_queued_ = 0;  // requests in the inbox, in taken_, and in the scheduler's queue
   EngineStats published_;
   std::optional<StopMode> stop_;
   bool done_ = false;

@@ -169,7 +169,7 @@ TEST_F(LocalEngineTest, AnswersWhileAStepRuns) {
   EXPECT_EQ(engine_->Stats().value().num_requests_waiting, 1);
   EXPECT_TRUE(engine_->ResetPrefixCache().has_value());
   EXPECT_TRUE(engine_->Next(0ns)->empty());
-  engine_->Abort(RequestId(2));
+  engine_->Abort(RequestId(2), std::nullopt);
   gate_.Open(-1);
   EXPECT_EQ(Await(2)->finish_reason, FinishReason::kAbort);
   EXPECT_EQ(Await(1)->finish_reason, FinishReason::kLength);
@@ -214,13 +214,38 @@ TEST_F(LocalEngineTest, AbortReachesARunningRequestWithinAStep) {
   ASSERT_TRUE(engine_->Submit(MakeRequest(1, 900)).has_value());
   gate_.Open(4);
   gate_.AwaitArrival();  // in the fifth step
-  engine_->Abort(RequestId(1));
-  engine_->Abort(RequestId(1));
-  engine_->Abort(RequestId(99));
+  engine_->Abort(RequestId(1), std::nullopt);
+  engine_->Abort(RequestId(1), std::nullopt);
+  engine_->Abort(RequestId(99), std::nullopt);
   gate_.Open(1);
   ASSERT_NE(Await(1), nullptr);
   EXPECT_EQ(Await(1)->finish_reason, FinishReason::kAbort);
   EXPECT_EQ(CountTokens(1), 5);
+}
+
+TEST_F(LocalEngineTest, AbortOfOneChoiceLeavesTheOther) {
+  Start();
+  auto request = MakeRequest(1, 20);
+  request.sampling.n = 2;
+  ASSERT_TRUE(engine_->Submit(request).has_value());
+  gate_.Open(4);
+  gate_.AwaitArrival();  // in the fifth step
+  for (const int choice : {1, 1, 2, -1}) engine_->Abort(RequestId(1), choice);
+  gate_.Open(-1);
+  std::map<int, FinishReason> ends;
+  std::map<int, std::size_t> num_tokens;
+  while (ends.size() < 2) {
+    const auto events = engine_->Next(std::chrono::seconds(10));
+    ASSERT_TRUE(events && !events->empty());
+    for (const EngineEvent& event : *events) {
+      num_tokens[event.choice] += event.tokens.size();
+      if (event.finish_reason != FinishReason::kNone) ends[event.choice] = event.finish_reason;
+    }
+  }
+  EXPECT_EQ(ends[0], FinishReason::kLength);
+  EXPECT_EQ(num_tokens[0], 20u);
+  EXPECT_EQ(ends[1], FinishReason::kAbort);
+  EXPECT_LE(num_tokens[1], 5u);
 }
 
 TEST_F(LocalEngineTest, AFailedStepIsToldAndTheEngineLives) {
@@ -282,7 +307,7 @@ TEST_F(LocalEngineTest, ThreadsSubmitAndAbort) {
       for (int i = 0; i < kNumRequests; ++i) {
         const auto id = static_cast<std::uint64_t>(t * 1000 + i);
         if (engine_->Submit(MakeRequest(id, 1 + i % 20)).has_value()) ++num_accepted;
-        if (i % 3 == 0) engine_->Abort(RequestId(id));
+        if (i % 3 == 0) engine_->Abort(RequestId(id), std::nullopt);
         if (i % 7 == 0) engine_->Stats().value();
         if (i % 20 == 0) engine_->ResetPrefixCache().value();
       }

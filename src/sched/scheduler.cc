@@ -67,11 +67,23 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued) {
   return {};
 }
 
-void Scheduler::Abort(RequestId id, std::vector<EngineEvent>* events) {
+void Scheduler::Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events) {
   CHECK(!has_plan_);
   const auto found = groups_.find(id);
   if (found == groups_.end()) return;
-  EndGroup(found->second.get(), FinishReason::kAbort, "", events);
+  const auto& choices = found->second->choices;
+  for (const auto& sequence : choices) {
+    if (choice.value_or(sequence->choice()) == sequence->choice()) sequence->is_aborted_ = true;
+  }
+  // The first choice computes the prompt for those that are parked: then it ends in CommitSequence().
+  const bool first_is_needed = std::ranges::any_of(choices, [](const auto& sequence) {
+    return sequence->state_ == SequenceState::kParked && !sequence->is_aborted_;
+  });
+  for (const auto& sequence : choices) {
+    if (sequence->state_ == SequenceState::kFinished || !sequence->is_aborted_) continue;
+    if (sequence->choice() == 0 && first_is_needed) continue;
+    EndChoice(sequence.get(), FinishReason::kAbort, "", events);
+  }
   EraseFinished();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -45,8 +46,8 @@ class Scheduler final {
   // Puts a request that arrived at `queued` in the queue. kUnavailable when that is full; kInvalidArgument as
   // ValidateRequest says, or when the id is that of an unfinished request.
   Result<> Add(GenerateRequest request, TimePoint queued);
-  // Ends all unfinished choices of a request and appends their kAbort events. Unknown ids are ignored.
-  void Abort(RequestId id, std::vector<EngineEvent>* events);
+  // As EngineClient::Abort; the kAbort events are appended.
+  void Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events);
   void AbortAll(std::vector<EngineEvent>* events);
   // Forgets every cached prefix that no running sequence uses.
   void ResetPrefixCache() { kv_.ResetPrefixCache(); }
@@ -105,6 +106,8 @@ class Scheduler final {
   void ForkChoices(Sequence* first);
   EngineEvent MakeEvent(const Sequence& sequence) const;
   void FinishSequence(Sequence* sequence, FinishReason reason, EngineEvent* event);
+  // Appends the event of a choice that ends without a token.
+  void EndChoice(Sequence* sequence, FinishReason reason, const std::string& error, std::vector<EngineEvent>* events);
   void EndGroup(Group* group, FinishReason reason, const std::string& error, std::vector<EngineEvent>* events);
   void EraseFinished();
   Group& GroupOf(const Sequence& sequence);

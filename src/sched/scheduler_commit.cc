@@ -50,7 +50,10 @@ void Scheduler::CommitSequence(const ScheduledSequence& scheduled, SequenceResul
   // The gap is closed. The first time that happens, the prompt is complete.
   if (sequence->choice() == 0 && sequence->num_output_tokens() == 0) {
     counters_.prompt_tokens += static_cast<std::uint64_t>(sequence->num_prompt_tokens());
-    if (sequence->wants_output()) ForkChoices(sequence);
+    if (sequence->wants_output()) {
+      ForkChoices(sequence);
+      if (sequence->is_aborted_) return EndChoice(sequence, FinishReason::kAbort, "", events);
+    }
   }
   EngineEvent event = MakeEvent(*sequence);
   if (sequence->wants_prompt_logprobs() && !std::exchange(sequence->prompt_logprobs_reported_, true)) {
@@ -137,12 +140,16 @@ void Scheduler::FinishSequence(Sequence* sequence, FinishReason reason, EngineEv
 void Scheduler::EndGroup(Group* group, FinishReason reason, const std::string& error,
                          std::vector<EngineEvent>* events) {
   for (const auto& choice : group->choices) {
-    if (choice->state_ == SequenceState::kFinished) continue;
-    EngineEvent event = MakeEvent(*choice);
-    event.error = error;
-    FinishSequence(choice.get(), reason, &event);
-    events->push_back(std::move(event));
+    if (choice->state_ != SequenceState::kFinished) EndChoice(choice.get(), reason, error, events);
   }
+}
+
+void Scheduler::EndChoice(Sequence* sequence, FinishReason reason, const std::string& error,
+                          std::vector<EngineEvent>* events) {
+  EngineEvent event = MakeEvent(*sequence);
+  event.error = error;
+  FinishSequence(sequence, reason, &event);
+  events->push_back(std::move(event));
 }
 
 void Scheduler::EraseFinished() {

@@ -427,6 +427,61 @@ TEST(Scheduler, AbortWorksInEveryState) {
   }
 }
 
+// One choice of three, whatever its state; the first one computes the prompt of the others all the same.
+TEST(Scheduler, AbortOfAChoiceLeavesTheOthersAlone) {
+  for (int aborted = 0; aborted < 3; ++aborted) {
+    for (int steps_before = 0; steps_before < 12; ++steps_before) {
+      SCOPED_TRACE(std::to_string(aborted) + " after " + std::to_string(steps_before));
+      SchedulerConfig config = TestConfig();
+      config.num_blocks = 7;
+      config.max_num_batched_tokens = 4;
+      SchedulerHarness harness(config);
+      auto request = SchedulerHarness::MakeRequest(1, Ids(100, 9), 6);
+      request.sampling.n = 3;
+      request.sampling.prompt_logprobs = 0;
+      ASSERT_TRUE(harness.Add(request).has_value());
+      for (int i = 0; i < steps_before; ++i) harness.Step();
+      const std::size_t already = harness.TokensOf(1, aborted).size();
+      const bool is_over = harness.EndOf(1, aborted).finish_reason != FinishReason::kNone;
+      harness.Abort(1, aborted);
+      harness.scheduler.CheckIntegrity();
+      harness.Abort(1, aborted);
+      harness.Abort(1, 3);
+      harness.RunToEnd();
+      EXPECT_EQ(harness.EndOf(1, aborted).finish_reason, is_over ? FinishReason::kLength : FinishReason::kAbort);
+      EXPECT_EQ(harness.TokensOf(1, aborted).size(), already);
+      for (int other = 0; other < 3; ++other) {
+        if (other != aborted) EXPECT_EQ(harness.TokensOf(1, other), Ids(500, 6));
+      }
+      const kv::KvManager& kv = harness.scheduler.kv();
+      EXPECT_EQ(kv.num_available_blocks(), kv.num_blocks());
+    }
+  }
+}
+
+TEST(Scheduler, AbortOfEveryChoiceEndsTheRequestAtOnce) {
+  for (const auto& order : {std::vector{0, 1, 2}, std::vector{2, 1, 0}, std::vector{1, 0, 2}}) {
+    SchedulerHarness harness(TestConfig());
+    auto request = SchedulerHarness::MakeRequest(1, Ids(100, 9), 6);
+    request.sampling.n = 3;
+    ASSERT_TRUE(harness.Add(request).has_value());
+    for (const int choice : order) harness.Abort(1, choice);
+    EXPECT_FALSE(harness.scheduler.has_unfinished());
+    for (const int choice : order) EXPECT_EQ(harness.EndOf(1, choice).finish_reason, FinishReason::kAbort);
+  }
+}
+
+// Without output there is nothing to fork: the end of the first choice is that of all.
+TEST(Scheduler, AbortOfTheFirstChoiceOfARequestWithoutOutput) {
+  SchedulerHarness harness(TestConfig());
+  auto request = SchedulerHarness::MakeRequest(1, Ids(100, 9), 0);
+  request.sampling.n = 2;
+  ASSERT_TRUE(harness.Add(request).has_value());
+  harness.Abort(1, 0);
+  harness.RunToEnd();
+  EXPECT_EQ(harness.EndOf(1, 1).finish_reason, FinishReason::kLength);
+}
+
 TEST(Scheduler, AFailedStepEndsItsRequestsAndNoOther) {
   SchedulerConfig config = TestConfig();
   config.max_num_seqs = 2;

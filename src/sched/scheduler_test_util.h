@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -70,7 +71,9 @@ class SchedulerHarness {
   void Add(std::uint64_t id, std::vector<TokenId> prompt, int max_tokens) {
     ASSERT_TRUE(Add(MakeRequest(id, std::move(prompt), max_tokens)).has_value());
   }
-  void Abort(std::uint64_t id) { scheduler.Abort(RequestId(id), &events); }
+  void Abort(std::uint64_t id, std::optional<int> choice = std::nullopt) {
+    scheduler.Abort(RequestId(id), choice, &events);
+  }
 
   // Plans one step.
   std::vector<Ran> Plan() {

@@ -95,6 +95,7 @@ class Sequence final {
   std::vector<std::optional<PositionLogprobs>> prompt_logprobs_;
   bool prompt_logprobs_reported_ = false;  // with the first event; they are gone then
   RequestTimes times_;
+  bool is_aborted_ = false;        // and ends when no other choice needs it
   bool has_run_ = false;           // the times of scheduling are set
   int num_overtakes_ = 0;          // younger requests that were admitted first
   int num_prefix_wait_steps_ = 0;  // steps in which it was held back

@@ -68,16 +68,18 @@ void Answer::KeepPromptLogprobs(int prompt, const EngineEvent& event) {
   if (kept.empty()) kept = event.prompt_logprobs;
 }
 
-void Answer::OnEvent(int prompt, const EngineEvent& event, TimePoint now, std::string* out) {
-  if (is_done() || event.choice < 0 || event.choice >= spec_.sampling.n) return;
+bool Answer::OnEvent(int prompt, const EngineEvent& event, TimePoint now, std::string* out) {
+  if (is_done() || event.choice < 0 || event.choice >= spec_.sampling.n) return false;
   Choice& choice = ChoiceOf(prompt, event.choice);
-  if (choice.output.finish_reason() != FinishReason::kNone) return;  // ended by a stop string
+  if (choice.output.finish_reason() != FinishReason::kNone) return false;  // ended by a stop string
   if (event.finish_reason == FinishReason::kError) {
-    return Fail(
+    Fail(
         {.status = 500, .message = "the engine could not finish the request: " + event.error, .param = {}, .code = {}});
+    return false;
   }
   if (event.finish_reason == FinishReason::kAbort) {
-    return Fail({.status = 503, .message = "the request was aborted", .param = {}, .code = {}});
+    Fail({.status = 503, .message = "the request was aborted", .param = {}, .code = {}});
+    return false;
   }
   KeepPromptLogprobs(prompt, event);
   int& cached = cached_tokens_[static_cast<std::size_t>(prompt)];
@@ -91,6 +93,7 @@ void Answer::OnEvent(int prompt, const EngineEvent& event, TimePoint now, std::s
     --num_unfinished_;
     ObserveFinish(choice, event, now);
   }
+  return is_finished && event.finish_reason == FinishReason::kNone;
 }
 
 void Answer::FinishWithoutEngine(std::string* out) {

@@ -33,8 +33,8 @@ class Answer {
   GenerateRequest MakeRequest(int prompt, RequestId id) const;
 
   // Takes an event of that prompt which reached the front end at `now`. In streams, appends server-sent
-  // events.
-  void OnEvent(int prompt, const EngineEvent& event, TimePoint now, std::string* out);
+  // events. True when a stop string has just ended its choice, which the engine does not know.
+  bool OnEvent(int prompt, const EngineEvent& event, TimePoint now, std::string* out);
   // For requests that need no engine: the echo is the whole answer.
   void FinishWithoutEngine(std::string* out);
   // The engine or the server ended the request; what follows is ignored.

@@ -220,6 +220,25 @@ TEST_F(HttpServerTest, AbortsWhenAWaitingClientLeaves) {
   EXPECT_EQ(engine->num_generated(), 0u);
 }
 
+// A choice that a stop string ends is computed no further, while the other one goes on.
+TEST_F(HttpServerTest, AbortsAChoiceThatAStopStringEnds) {
+  Start();
+  engine->set_scripter([](const GenerateRequest&, int choice) {
+    return Script{.tokens = Ids(choice == 0 ? "go STOP no further" : "on and on")};
+  });
+  const std::size_t num_steps = std::string_view("go STOP").size();
+  engine->HoldAfter(static_cast<int>(num_steps));
+  HttpClient client = Connect();
+  client.Send(HttpClient::PostBytes("/v1/completions",
+                                    R"({"prompt":"x","n":2,"stop":"STOP","max_tokens":400,"ignore_eos":true})"));
+  ASSERT_TRUE(engine->WaitFor([&] { return engine->aborted().size() == 1; }));
+  engine->Hold(false);
+  const HttpAnswer answer = client.Read();
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(Parse(answer.body).at("choices").at(0).at("text"), "go ");
+  EXPECT_EQ(engine->num_generated(), num_steps + 400);
+}
+
 // CNCL-03: only its own request is aborted. CNCL-02: the queued one is gone before it is computed.
 TEST_F(HttpServerTest, AbortsNobodyElse) {
   Start();

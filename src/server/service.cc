@@ -78,10 +78,14 @@ Result<> Generation::Submit(const std::shared_ptr<EventBox>& box) {
 
 void Generation::Take(std::vector<ArrivedEvent> events, std::string* out) {
   for (ArrivedEvent& arrived : events) {
-    answer_->OnEvent(arrived.prompt, arrived.event, arrived.at, out);
+    const bool ended_by_text = answer_->OnEvent(arrived.prompt, arrived.event, arrived.at, out);
     auto& id = ids_[static_cast<std::size_t>(arrived.prompt)];
-    // A stop string ended the last choice of the prompt: the engine does not know yet.
-    if (id && answer_->is_prompt_done(arrived.prompt)) tracker_->Release(*std::exchange(id, std::nullopt));
+    if (!id) continue;
+    if (answer_->is_prompt_done(arrived.prompt)) {
+      tracker_->Release(*std::exchange(id, std::nullopt));
+    } else if (ended_by_text) {
+      tracker_->AbortChoice(*id, arrived.event.choice);
+    }
   }
   if (answer_->is_done()) ReleaseAll();
 }

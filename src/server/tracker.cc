@@ -82,7 +82,15 @@ void RequestTracker::Release(RequestId id) {
     const std::lock_guard lock(mutex_);
     runs = entries_.erase(id) > 0;
   }
-  if (runs) engine_->Abort(id);
+  if (runs) engine_->Abort(id, std::nullopt);
+}
+
+void RequestTracker::AbortChoice(RequestId id, int choice) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!entries_.contains(id)) return;
+  }
+  engine_->Abort(id, choice);
 }
 
 void RequestTracker::Run(const std::atomic<bool>& stop) {

@@ -62,6 +62,8 @@ class RequestTracker {
   // Registers and submits; the events of the request go to the box. After an error nothing is registered.
   Result<RequestId> Submit(GenerateRequest request, int prompt, std::shared_ptr<EventBox> box);
   RequestId NextId();
+  // One of several choices has come to its end here, before the engine knows.
+  void AbortChoice(RequestId id, int choice);
   // Nobody waits for the request any more. Unless it has ended by itself, the engine is told.
   void Release(RequestId id);
 

@@ -283,6 +283,14 @@ Result<Body> DecodeProgress(const fbs::Progress& progress) {
   return LoadProgress{progress.done_bytes(), progress.total_bytes(), DecodeText(progress.tensor())};
 }
 
+Result<Body> DecodeAbort(const fbs::Abort& abort) {
+  AbortRequest request{.request = RequestId(abort.request()), .choice = std::nullopt};
+  if (abort.choice() == -1) return request;
+  QUIRE_TRY_VOID(NotNegative("choice", abort.choice()));
+  request.choice = abort.choice();
+  return request;
+}
+
 Result<Body> DecodeBody(const fbs::Message& message) {
   switch (message.body_type()) {
     case fbs::Body::Hello:
@@ -296,7 +304,7 @@ Result<Body> DecodeBody(const fbs::Message& message) {
     case fbs::Body::Submit:
       return DecodeSubmit(*message.body_as_Submit());
     case fbs::Body::Abort:
-      return AbortRequest{RequestId(message.body_as_Abort()->request())};
+      return DecodeAbort(*message.body_as_Abort());
     case fbs::Body::StatsRequest:
       return StatsRequest{};
     case fbs::Body::StatsReply:
@@ -386,7 +394,7 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const GenerateReq
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const AbortRequest& abort) {
   builder_->flat.Clear();
-  return builder_->Finish(call, fbs::CreateAbort(builder_->flat, abort.request.value()));
+  return builder_->Finish(call, fbs::CreateAbort(builder_->flat, abort.request.value(), abort.choice.value_or(-1)));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const StatsRequest&) {

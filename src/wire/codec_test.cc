@@ -197,7 +197,9 @@ TEST(Codec, TheRestSurvives) {
   EXPECT_EQ(failed.error().message, "too long");
   EXPECT_EQ(failed.error().param, "prompt");
   EXPECT_EQ(RoundTrip(LoadProgress{3, 5, "lm_head"}).tensor, "lm_head");
-  EXPECT_EQ(RoundTrip(AbortRequest{RequestId(3)}).request, RequestId(3));
+  EXPECT_EQ(RoundTrip(AbortRequest{RequestId(3), std::nullopt}).request, RequestId(3));
+  EXPECT_EQ(RoundTrip(AbortRequest{RequestId(3), std::nullopt}).choice, std::nullopt);
+  EXPECT_EQ(RoundTrip(AbortRequest{RequestId(3), 2}).choice, 2);
   EXPECT_EQ(RoundTrip(Hello{77}).version, 77u);
 }
 

@@ -24,9 +24,10 @@ class EngineClient {
   // finishing event.
   virtual Result<> Submit(GenerateRequest request) = 0;
 
-  // Ends all choices of a request within one step, with kAbort events for those that had not finished.
-  // Unknown or finished ids are ignored.
-  virtual void Abort(RequestId id) = 0;
+  // Ends one choice of a request, or without an index all of them, with kAbort events for those that had not
+  // finished: within one step, but a first choice that computes the prompt for others ends when it has. Unknown or
+  // finished ids and choices are ignored.
+  virtual void Abort(RequestId id, std::optional<int> choice) = 0;
 
   // Waits for events, for at most `timeout`; empty when none came. nullopt: the engine is gone for good and every
   // event has been delivered.

@@ -65,7 +65,7 @@ Result<> EngineServer::Serve(EngineClient* engine) {
   stop_.store(true, std::memory_order_relaxed);  // the join orders the rest
   socket_.ShutDown();                            // wakes a pump that waits for a front end that does not read
   pump.join();
-  for (const auto& [id, outstanding] : outstanding_) engine->Abort(id);
+  for (const auto& [id, outstanding] : outstanding_) engine->Abort(id, std::nullopt);
   outstanding_.clear();
   if (engine_is_gone_.load(std::memory_order_relaxed)) return Fail(ErrorCode::kInternal, "the engine has stopped");
   return outcome;
@@ -91,7 +91,7 @@ Result<> EngineServer::Handle(EngineClient* engine, Message message) {
     return Send(message.call, Status(Submit(engine, std::move(*request))));
   }
   if (const auto* abort = std::get_if<AbortRequest>(&message.body)) {
-    engine->Abort(abort->request);
+    engine->Abort(abort->request, abort->choice);
     return {};
   }
   if (std::holds_alternative<StatsRequest>(message.body)) {
@@ -163,7 +163,7 @@ std::vector<EngineEvent> EngineServer::TakeAccount(EngineClient* engine, std::ve
       error.error = fmt::format("the logprobs of this request take {} bytes; at most {} can be sent",
                                 EncodedBytesMax(event), kEventBytesMax);
       event = std::move(error);
-      engine->Abort(event.request);
+      engine->Abort(event.request, std::nullopt);
     }
     if (event.finish_reason != FinishReason::kNone) {
       outstanding.finished[choice] = true;

@@ -35,7 +35,7 @@ class MortalEngine final : public EngineClient {
     if (request.prompt[0].value() == kDrainToken) server_->Drain();
     return engine_.Submit(std::move(request));
   }
-  void Abort(RequestId id) override { engine_.Abort(id); }
+  void Abort(RequestId id, std::optional<int> choice) override { engine_.Abort(id, choice); }
   std::optional<std::vector<EngineEvent>> Next(std::chrono::nanoseconds timeout) override {
     return engine_.Next(timeout);
   }

@@ -69,13 +69,13 @@ Result<> SocketEngineClient::Submit(GenerateRequest request) {
   return status ? std::move(*status) : Result<>(std::unexpected(std::move(status).error()));
 }
 
-void SocketEngineClient::Abort(RequestId id) {
+void SocketEngineClient::Abort(RequestId id, std::optional<int> choice) {
   {
     const std::lock_guard lock(mutex_);
     if (state_ != State::kReady || !outstanding_.contains(id)) return;
   }
   // When it cannot be sent, the connection is ending and the request with it.
-  (void)Send(0, AbortRequest{id});
+  (void)Send(0, AbortRequest{.request = id, .choice = choice});
 }
 
 std::optional<std::vector<EngineEvent>> SocketEngineClient::Next(std::chrono::nanoseconds timeout) {
@@ -150,7 +150,9 @@ Result<Reply> SocketEngineClient::Call(const Request& request) {
   }
   if (!sent || closed) return Fail(ErrorCode::kUnavailable, "the engine has stopped");
   // Should the engine have taken a request after all, it must not compute for nobody.
-  if constexpr (std::is_same_v<Request, GenerateRequest>) (void)Send(0, AbortRequest{request.id});
+  if constexpr (std::is_same_v<Request, GenerateRequest>) {
+    (void)Send(0, AbortRequest{.request = request.id, .choice = std::nullopt});
+  }
   return Fail(ErrorCode::kUnavailable, "the engine did not answer within {} ms", options_.call_timeout.count());
 }
 

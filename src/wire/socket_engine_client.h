@@ -47,7 +47,7 @@ class SocketEngineClient final : public EngineClient {
   ~SocketEngineClient() override;
 
   Result<> Submit(GenerateRequest request) override;
-  void Abort(RequestId id) override;
+  void Abort(RequestId id, std::optional<int> choice) override;
   std::optional<std::vector<EngineEvent>> Next(std::chrono::nanoseconds timeout) override;
   Result<EngineInfo> Info() override;
   Result<EngineStats> Stats() override;

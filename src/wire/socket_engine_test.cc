@@ -116,12 +116,26 @@ TEST_F(SocketEngineTest, AbortEndsEveryChoiceOnce) {
   engine_.Hold();
   Connect();
   ASSERT_TRUE(client_->Submit(MakeRequest(1, 10, 4000, 3)).has_value());
-  client_->Abort(RequestId(1));
-  client_->Abort(RequestId(1));
-  client_->Abort(RequestId(77));
+  client_->Abort(RequestId(1), std::nullopt);
+  client_->Abort(RequestId(1), std::nullopt);
+  client_->Abort(RequestId(77), std::nullopt);
   Outcomes outcomes;
   ASSERT_TRUE(Collect(client_.get(), 3, &outcomes));
   EXPECT_EQ((outcomes[{1, 2}].reason), FinishReason::kAbort);
+}
+
+TEST_F(SocketEngineTest, AbortOfOneChoiceLeavesTheOthers) {
+  engine_.Hold();
+  Connect();
+  ASSERT_TRUE(client_->Submit(MakeRequest(1, 10, 5, 3)).has_value());
+  client_->Abort(RequestId(1), 1);
+  while (engine_.num_aborts == 0) std::this_thread::yield();
+  engine_.Release();
+  Outcomes outcomes;
+  ASSERT_TRUE(Collect(client_.get(), 3, &outcomes));
+  EXPECT_EQ((outcomes[{1, 0}].reason), FinishReason::kLength);
+  EXPECT_EQ((outcomes[{1, 1}].reason), FinishReason::kAbort);
+  EXPECT_EQ((outcomes[{1, 2}].tokens.size()), 5u);
 }
 
 // HLTH-02: nobody waits for an engine that has gone.

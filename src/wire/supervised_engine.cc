@@ -45,8 +45,8 @@ Result<> SupervisedEngine::Submit(GenerateRequest request) {
   return client->Submit(std::move(request));
 }
 
-void SupervisedEngine::Abort(RequestId id) {
-  if (const auto client = Current()) (*client)->Abort(id);
+void SupervisedEngine::Abort(RequestId id, std::optional<int> choice) {
+  if (const auto client = Current()) (*client)->Abort(id, choice);
 }
 
 std::optional<std::vector<EngineEvent>> SupervisedEngine::Next(std::chrono::nanoseconds timeout) {

@@ -65,7 +65,7 @@ class SupervisedEngine final : public EngineClient {
   ~SupervisedEngine() override;
 
   Result<> Submit(GenerateRequest request) override;
-  void Abort(RequestId id) override;
+  void Abort(RequestId id, std::optional<int> choice) override;
   std::optional<std::vector<EngineEvent>> Next(std::chrono::nanoseconds timeout) override;
   Result<EngineInfo> Info() override;
   Result<EngineStats> Stats() override;

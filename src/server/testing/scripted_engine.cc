@@ -26,20 +26,22 @@ Result<> ScriptedEngine::Submit(GenerateRequest request) {
   return {};
 }
 
-void ScriptedEngine::Abort(RequestId id) {
+void ScriptedEngine::Abort(RequestId id, std::optional<int> choice) {
   const std::lock_guard lock(mutex_);
   aborted_.push_back(id);
   const auto found = running_.find(id);
   if (found == running_.end()) return;
   for (std::size_t i = 0; i < found->second.choices.size(); ++i) {
-    if (found->second.choices[i].done) continue;
+    const int index = static_cast<int>(i);
+    if (found->second.choices[i].done || choice.value_or(index) != index) continue;
+    found->second.choices[i].done = true;
     EngineEvent event;
     event.request = id;
-    event.choice = static_cast<int>(i);
+    event.choice = index;
     event.finish_reason = FinishReason::kAbort;
     pending_.push_back(std::move(event));
   }
-  running_.erase(found);
+  if (std::ranges::all_of(found->second.choices, &Choice::done)) running_.erase(found);
   wake_.notify_all();
 }
 

@@ -38,7 +38,7 @@ class ScriptedEngine final : public EngineClient {
   ScriptedEngine(const Options& options, Scripter scripter) : options_(options), scripter_(std::move(scripter)) {}
 
   Result<> Submit(GenerateRequest request) override;
-  void Abort(RequestId id) override;
+  void Abort(RequestId id, std::optional<int> choice) override;
   std::optional<std::vector<EngineEvent>> Next(std::chrono::nanoseconds timeout) override;
   Result<EngineInfo> Info() override;
   Result<EngineStats> Stats() override;

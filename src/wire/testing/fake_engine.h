@@ -34,16 +34,19 @@ class FakeEngine final : public EngineClient {
     return {};
   }
 
-  void Abort(RequestId id) override {
+  void Abort(RequestId id, std::optional<int> choice) override {
     const std::lock_guard lock(mutex_);
     const auto found = running_.find(id);
     if (found == running_.end()) return;
-    for (int choice = 0; choice < found->second.request.sampling.n; ++choice) {
-      EngineEvent event{.request = id, .choice = choice};
+    std::vector<int>& num_tokens = found->second.num_tokens;
+    for (int i = 0; i < found->second.request.sampling.n; ++i) {
+      if (num_tokens[static_cast<std::size_t>(i)] == kAborted || choice.value_or(i) != i) continue;
+      num_tokens[static_cast<std::size_t>(i)] = kAborted;
+      EngineEvent event{.request = id, .choice = i};
       event.finish_reason = FinishReason::kAbort;
       aborted_.push_back(std::move(event));
     }
-    running_.erase(found);
+    if (std::ranges::all_of(num_tokens, [](int count) { return count == kAborted; })) running_.erase(found);
     ++num_aborts;
     changed_.notify_all();
   }
@@ -106,8 +109,9 @@ class FakeEngine final : public EngineClient {
  private:
   struct Running {
     GenerateRequest request;
-    std::vector<int> num_tokens;  // [n]
+    std::vector<int> num_tokens;  // [n]; kAborted
   };
+  static constexpr int kAborted = -1;
 
   void Step(std::vector<EngineEvent>* events) {
     for (auto it = running_.begin(); it != running_.end();) {
@@ -115,6 +119,7 @@ class FakeEngine final : public EngineClient {
       bool done = true;
       for (int choice = 0; choice < request.sampling.n; ++choice) {
         int& count = it->second.num_tokens[static_cast<std::size_t>(choice)];
+        if (count == kAborted) continue;
         EngineEvent event{.request = request.id, .choice = choice};
         event.tokens = {TokenId((request.prompt[0].value() + choice + ++count) % kVocabSize)};
         ++num_tokens_;
