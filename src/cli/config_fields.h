@@ -9,6 +9,7 @@
 #include "cli/config_visitor.h"
 #include "engine/engine_options.h"
 #include "server/config.h"
+#include "wire/supervised_engine.h"
 
 namespace quire::cli {
 
@@ -76,6 +77,12 @@ void VisitFields(Config& config, Visitor& visitor) {
   visitor.Field("keep-alive-interval", config.keep_alive_interval,
                 "time between comment lines in a stream that is silent; 0: none");
   visitor.Field("drain-timeout", config.drain_timeout, "how long running requests may go on after SIGTERM");
+}
+
+template <ConfigOf<wire::SupervisorConfig> Config, typename Visitor>
+void VisitFields(Config& config, Visitor& visitor) {
+  visitor.Field("engine-silence-timeout", config.silence_max,
+                "an engine process that gives no sign of life for so long is killed and started again; 0: never");
 }
 
 template <ConfigOf<bench::WorkloadConfig> Config, typename Visitor>

@@ -24,6 +24,7 @@ namespace {
 struct ServeFlags {
   engine::EngineOptions engine;
   server::ServerConfig server;
+  wire::SupervisorConfig supervisor;
   std::vector<std::string> served_model_names;
   std::string log_level = "info";
 };
@@ -96,7 +97,7 @@ class Narrator {
 };
 
 wire::SupervisorConfig EngineProcess(const ServeFlags& flags) {
-  wire::SupervisorConfig config;
+  wire::SupervisorConfig config = flags.supervisor;
   config.program = "/proc/self/exe";
   config.arguments = {"quire",       "engine",
                       "--fd",        std::to_string(wire::ChildProcess::kSocketFd),
@@ -145,8 +146,11 @@ Result<> Serve(ServeFlags flags) {
   observer.on_death = [&](const wire::EngineDeath& death) { narrator.OnDeath(death); };
   wire::SupervisedEngine engine(EngineProcess(flags), std::move(observer));
   model.engine = &engine;
-  const Result<> served =
-      server::Run(flags.server, std::move(model), [&](const std::string& url) { narrator.OnListening(url); });
+  // The engine starts when all that the front end can refuse is in order, and the address is had.
+  const Result<> served = server::Run(flags.server, std::move(model), [&](const std::string& url) {
+    narrator.OnListening(url);
+    engine.Start();
+  });
   // PROC-02: an engine that is gone for good makes the whole program fail, and says why.
   if (auto failure = engine.failure()) return std::unexpected(*std::move(failure));
   return served;
@@ -173,6 +177,7 @@ void AddServeCommand(CLI::App* app, CommandSlot* slot) {
       ->delimiter(',')
       ->group("Server");
   AddFlags(flags->server, command, "Server");
+  AddFlags(flags->supervisor, command, "Server");
   command->add_option("--log-level", flags->log_level, "trace, debug, info, warn, error or off")
       ->capture_default_str()
       ->group("Server");

@@ -57,7 +57,11 @@ Result<> HttpServer::Impl::Bind() {
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) {
-    return Fail(ErrorCode::kIo, "cannot listen on {} port {}: {}", config->host, config->port, error.message());
+    // The address is another machine's, or of a family that this one does not have; else the port is taken, or not for us.
+    const bool is_host = !acceptor.is_open() || error == boost::system::errc::address_not_available;
+    return std::unexpected(Error{
+        ErrorCode::kIo, fmt::format("cannot listen on {} port {}: {}", config->host, config->port, error.message()),
+        is_host ? "host" : "port"});
   }
   port = acceptor.local_endpoint().port();
   is_loopback = address.is_loopback();

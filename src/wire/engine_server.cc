@@ -15,6 +15,8 @@ namespace {
 constexpr std::chrono::milliseconds kHandshakeTimeout{10'000};
 // How long the pump sleeps without events before it looks whether the connection has ended.
 constexpr std::chrono::milliseconds kPumpInterval{100};
+// A front end takes an engine that is silent for many of these for one that hangs.
+constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
 // Messages stay well below what the verifier counts, and small enough that the first of many events is not
 // late.
 constexpr std::size_t kEventsPerMessageMax = 1024;
@@ -127,6 +129,7 @@ Result<> EngineServer::Submit(EngineClient* engine, GenerateRequest request) {
 }
 
 void EngineServer::PumpEvents(EngineClient* engine) {
+  auto last_sent = std::chrono::steady_clock::now();
   while (!stop_.load(std::memory_order_relaxed)) {
     std::optional<std::vector<EngineEvent>> events = engine->Next(kPumpInterval);
     if (!events) {
@@ -134,7 +137,9 @@ void EngineServer::PumpEvents(EngineClient* engine) {
       socket_.ShutDown();
       return;
     }
-    if (events->empty()) continue;
+    const auto now = std::chrono::steady_clock::now();
+    if (events->empty() && now - last_sent < kHeartbeatInterval) continue;
+    last_sent = now;
     if (!SendEvents(TakeAccount(engine, *std::move(events)))) {
       socket_.ShutDown();
       return;
@@ -176,6 +181,7 @@ std::vector<EngineEvent> EngineServer::TakeAccount(EngineClient* engine, std::ve
 
 Result<> EngineServer::SendEvents(const std::vector<EngineEvent>& events) {
   const std::span<const EngineEvent> all(events);
+  if (all.empty()) return Send(0, all);  // the heartbeat
   for (std::size_t begin = 0; begin < all.size();) {
     std::size_t end = begin + 1;
     std::size_t bytes = EncodedBytesMax(all[begin]);

@@ -46,6 +46,7 @@ class EngineServer {
   void PumpEvents(EngineClient* engine);
   // Drops what belongs to no request of this connection, keeps the books, and replaces what cannot be sent.
   std::vector<EngineEvent> TakeAccount(EngineClient* engine, std::vector<EngineEvent> events);
+  // In several messages when they are many; in an empty one when there are none.
   Result<> SendEvents(const std::vector<EngineEvent>& events);
 
   template <typename Body>

@@ -81,6 +81,7 @@ int RunFront(const char* program) {
     [[maybe_unused]] const ssize_t written = ::write(ChildProcess::kSocketFd, &pid, sizeof pid);
   };
   SupervisedEngine engine(std::move(config), std::move(observer));
+  engine.Start();
   WaitForEver();
   return 0;
 }

@@ -10,8 +10,6 @@
 namespace quire::wire {
 namespace {
 
-constexpr const char* kLostRequest = "the engine process ended while it worked on this request";
-
 bool InVocabulary(TokenId id, const EngineInfo& info) {
   return id.value() >= 0 && id.value() < info.vocab_size;
 }
@@ -200,7 +198,7 @@ Result<> SocketEngineClient::Handle(Message message) {
     state_ = State::kReady;
     lock.unlock();
     if (options_.on_ready) options_.on_ready(*info);
-    return {};
+    return socket_.SetReceiveTimeout(options_.silence_max);
   }
   if (auto* events = std::get_if<std::vector<EngineEvent>>(&message.body)) {
     lock.unlock();
@@ -289,7 +287,7 @@ void SocketEngineClient::Close(const Error& reason) {
         if (outstanding.choices[i].finished) continue;
         EngineEvent event{.request = id, .choice = static_cast<int>(i)};
         event.finish_reason = FinishReason::kError;
-        event.error = kLostRequest;
+        event.error = "the engine was lost while it worked on this request: " + reason.message;
         lost.push_back(std::move(event));
       }
     }

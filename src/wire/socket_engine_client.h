@@ -31,6 +31,9 @@ class SocketEngineClient final : public EngineClient {
   // The callbacks come from the reader thread and must not call this client.
   struct Options {
     std::chrono::milliseconds call_timeout{10'000};  // for an answer, and for the socket to take a message
+    // An engine that has been ready and then says nothing for so long hangs, and is left (EngineServer speaks every
+    // second, from a thread that no step holds up); zero: it never is.
+    std::chrono::milliseconds silence_max{0};
     std::function<void(const LoadProgress&)> on_progress;
     std::function<void(const EngineInfo&)> on_ready;
     // The engine says that it cannot load its model.

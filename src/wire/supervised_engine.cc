@@ -16,10 +16,12 @@ namespace quire::wire {
 using std::chrono::milliseconds;
 
 SupervisedEngine::SupervisedEngine(SupervisorConfig config, Observer observer)
-    : config_(std::move(config)),
-      observer_(std::move(observer)),
-      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      supervisor_([this] { Supervise(); }) {}
+    : config_(std::move(config)), observer_(std::move(observer)), wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void SupervisedEngine::Start() {
+  CHECK(!supervisor_.joinable());
+  supervisor_ = std::thread([this] { Supervise(); });
+}
 
 SupervisedEngine::~SupervisedEngine() {
   {
@@ -27,7 +29,7 @@ SupervisedEngine::~SupervisedEngine() {
     stop_ = true;
   }
   Wake();
-  supervisor_.join();
+  if (supervisor_.joinable()) supervisor_.join();
 }
 
 // ---- Callers
@@ -106,6 +108,7 @@ std::optional<SupervisedEngine::Death> SupervisedEngine::RunOnce() {
 
   SocketEngineClient::Options options;
   options.call_timeout = config_.call_timeout;
+  options.silence_max = config_.silence_max;
   options.inbox = &inbox_;
   options.on_progress = observer_.on_progress;
   options.on_ready = [this](const EngineInfo& info) {
@@ -152,11 +155,13 @@ std::optional<SupervisedEngine::Death> SupervisedEngine::RunOnce() {
   } else {
     client->DisconnectAfterReading();
   }
-  const std::optional<int> status = Reap(&*child);
+  bool was_killed = false;
+  const std::optional<int> status = Reap(&*child, &was_killed);
   WaitForConnectionEnd();
   if (stopping) return std::nullopt;
   const std::lock_guard lock(mutex_);
   std::string what = status ? DescribeWaitStatus(*status) : "does not end";
+  if (was_killed && connection_end_) what += ": " + connection_end_->message;
   if (load_failure_) what = load_failure_->message;
   return Death{.what = std::move(what),
                .was_ready = is_ready_,
@@ -178,10 +183,11 @@ void SupervisedEngine::Watch(const ChildProcess& child) {
   }
 }
 
-std::optional<int> SupervisedEngine::Reap(ChildProcess* child) {
+std::optional<int> SupervisedEngine::Reap(ChildProcess* child, bool* was_killed) {
   std::optional<int> status = child->WaitFor(config_.stop_timeout);
   if (!status) {
     child->Kill(SIGKILL);
+    *was_killed = true;
     status = child->WaitFor(milliseconds(60'000));  // a process that pages in may take its time to die
   }
   return status;

@@ -38,6 +38,9 @@ struct SupervisorConfig {
   // How long a process may take to end when it is asked to, before it is killed.
   std::chrono::milliseconds stop_timeout{5'000};
   std::chrono::milliseconds call_timeout{10'000};
+  // A process that has loaded its model and then says nothing for so long hangs: it is killed, and started again. No
+  // step keeps it from speaking, however long that takes. Zero: it may be silent for ever.
+  std::chrono::milliseconds silence_max{30'000};
 };
 
 // A process that ended unasked.
@@ -59,10 +62,13 @@ class SupervisedEngine final : public EngineClient {
     std::function<void(const EngineDeath&)> on_death;
   };
 
-  // Starts the first process and returns at once.
+  // Calls give kUnavailable until Start.
   SupervisedEngine(SupervisorConfig config, Observer observer);
   // Asks the process to end, and sees to it that it does.
   ~SupervisedEngine() override;
+
+  // Starts the first process and returns at once. Once.
+  void Start();
 
   Result<> Submit(GenerateRequest request) override;
   void Abort(RequestId id, std::optional<int> choice) override;
@@ -88,8 +94,9 @@ class SupervisedEngine final : public EngineClient {
   std::optional<Death> RunOnce();
   // Waits until the process ends, its connection does, or the end is asked for.
   void Watch(const ChildProcess& child);
-  // Makes sure that the process ends: its wait status, or nothing when it cannot even be killed.
-  std::optional<int> Reap(ChildProcess* child);
+  // Makes sure that the process ends: its wait status, or nothing when it cannot even be killed. `*was_killed` becomes
+  // true when it had to be.
+  std::optional<int> Reap(ChildProcess* child, bool* was_killed);
   // Waits until the client's reader thread has made its last call.
   void WaitForConnectionEnd();
   // The pause before the next start; nothing when there have been too many.

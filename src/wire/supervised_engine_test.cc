@@ -33,13 +33,14 @@ bool EndsWithin(pid_t pid, std::chrono::milliseconds timeout) {
 // An engine and what its observer has seen.
 class Supervised {
  public:
-  explicit Supervised(const std::string& mode, int restarts_max = 5) {
+  explicit Supervised(const std::string& mode, int restarts_max = 5, std::chrono::milliseconds silence_max = 30s) {
     SupervisorConfig config;
     config.program = QUIRE_FAKE_ENGINE;
     config.arguments = {"engine-under-test", "engine", mode};
     config.backoff_min = 10ms;
     config.restarts_max = restarts_max;
     config.stop_timeout = 500ms;
+    config.silence_max = silence_max;
     SupervisedEngine::Observer observer;
     observer.on_start = [this](pid_t started) { pid = started; };
     observer.on_progress = [this](const LoadProgress& progress) { Note("progress " + progress.tensor); };
@@ -48,6 +49,7 @@ class Supervised {
       Note(death.what + (death.is_orderly ? " (orderly)" : "") + (death.restart_in ? ", restarting" : ", for good"));
     };
     engine = std::make_unique<SupervisedEngine>(std::move(config), std::move(observer));
+    engine->Start();
   }
 
   void Note(std::string text) {
@@ -117,6 +119,27 @@ TEST(SupervisedEngine, AKilledEngineFailsItsRequestsAndComesBack) {
   EXPECT_EQ(NextEnd(supervised.engine.get()), FinishReason::kLength);
 }
 
+// It hangs (here: it is stopped) and is not dead: its requests fail, and it is killed and started again.
+TEST(SupervisedEngine, AnEngineThatHangsIsReplaced) {
+  Supervised supervised("ready", /*restarts_max=*/5, /*silence_max=*/3s);
+  ASSERT_TRUE(supervised.WaitFor("ready"));
+  ASSERT_TRUE(supervised.engine->Submit(MakeRequest(1, 5, 1'000'000'000)).has_value());
+  ::kill(supervised.pid, SIGSTOP);
+  EXPECT_EQ(NextEnd(supervised.engine.get()), FinishReason::kError);
+  ASSERT_TRUE(supervised.WaitFor("was killed by signal 9 (Killed): the other process does not answer, restarting"));
+  ASSERT_TRUE(supervised.WaitFor("ready", 2));
+}
+
+// The engine speaks without being asked to, so that silence means something.
+TEST(SupervisedEngine, AnIdleEngineIsNotTakenForOneThatHangs) {
+  Supervised supervised("ready", /*restarts_max=*/0, /*silence_max=*/3s);
+  ASSERT_TRUE(supervised.WaitFor("ready"));
+  const auto events = supervised.engine->Next(4s);
+  ASSERT_TRUE(events.has_value());
+  EXPECT_TRUE(events->empty());
+  EXPECT_TRUE(supervised.engine->Info().has_value());
+}
+
 // PROC-02: an engine that cannot live is given up, and that can be seen.
 TEST(SupervisedEngine, TooManyDeathsAreTheEnd) {
   Supervised supervised("ready", /*restarts_max=*/2);
@@ -151,6 +174,8 @@ TEST(SupervisedEngine, AProgramThatDoesNotExistIsReported) {
   config.program = "/does/not/exist";
   config.arguments = {"exist"};
   SupervisedEngine engine(std::move(config), {});
+  EXPECT_EQ(engine.Info().error().code, ErrorCode::kUnavailable);
+  engine.Start();
   EXPECT_EQ(engine.Next(kLongTime), std::nullopt);
   EXPECT_EQ(engine.failure()->message, "the engine process could not be executed");
 }

@@ -80,6 +80,28 @@ class ServeTest(unittest.TestCase):
                     self.assertIn("error", body)
                 server.wait_for_new_engine(killed)
 
+    # An engine that hangs is as good as dead, but somebody has to notice.
+    def test_an_engine_that_hangs_is_replaced(self):
+        with Server(PROGRAM, "--engine-silence-timeout", "3s") as server:
+            connection, response = server.stream()
+            with contextlib.closing(connection):
+                stopped = server.engine_pid()
+                subprocess.run(["kill", "-STOP", str(stopped)], check=True)
+                self.assertIn('"error"', response.read().decode())
+            self.assertEqual(server.health(), 503)
+            server.wait_for_new_engine(stopped)
+            self.assertIn("does not answer", server.stderr())
+            status, answer = server.chat("Hello!", max_tokens=5)
+            self.assertEqual(status, 200, answer)
+
+    # security.md 19: what a model file that is cut short while it is mapped does to a process. (The signal comes from
+    # here.)
+    def test_a_bus_error_is_explained(self):
+        with Server(PROGRAM) as server:
+            server.signal(signal.SIGBUS)
+            self.assertEqual(server.wait(), 1)
+            wait_for("the words", lambda: "a model file became shorter" in server.stderr())
+
     # PROC-01
     def test_a_killed_front_end_leaves_no_orphan(self):
         with Server(PROGRAM) as server:
@@ -173,8 +195,19 @@ class ServeTest(unittest.TestCase):
         with Server(PROGRAM) as server:
             run = subprocess.run([PROGRAM, "serve", "--port", str(server.port)], capture_output=True, text=True,
                                  timeout=60)
-            self.assertNotEqual(run.returncode, 0)
-            self.assertIn(str(server.port), run.stderr)
+            self.assertEqual(run.returncode, 2)
+            self.assertRegex(run.stderr, f"--port: cannot listen on 127.0.0.1 port {server.port}: ")
+            self.assertNotIn("engine process", run.stderr)
+
+    # What the front end cannot do is said before an engine begins to load a model.
+    def test_bad_settings_of_the_front_end_start_no_engine(self):
+        for flag, value in (("--host", "no.such.host"), ("--host", "198.51.100.7"), ("--port", "70000"),
+                            ("--http-threads", "0"), ("--max-connections", "0"), ("--header-timeout", "0")):
+            run = subprocess.run([PROGRAM, "serve", "--port", "0", flag, value], capture_output=True, text=True,
+                                 timeout=60)
+            self.assertEqual(run.returncode, 2, run.stderr)
+            self.assertIn(flag, run.stderr)
+            self.assertNotIn("engine process", run.stderr)
 
     def test_memory_that_is_not_there_is_reported_by_the_front_end(self):
         run = subprocess.run([PROGRAM, "serve", "--port", "0", "--kv-memory", "900TiB"], capture_output=True,
