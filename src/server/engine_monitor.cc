@@ -1,6 +1,7 @@
 #include "server/engine_monitor.h"
 
 #include <chrono>
+#include <utility>
 
 #include "base/log.h"
 
@@ -50,20 +51,17 @@ bool EngineMonitor::Pause(std::chrono::milliseconds pause, bool* wanted) {
 }
 
 void EngineMonitor::WatchInfo() {
+  bool was_ready = false;
   do {
     auto info = engine_->Info();
-    if (info.has_value() == is_ready()) continue;
+    if (info.has_value() == std::exchange(was_ready, info.has_value())) continue;
     if (!info) {
       spdlog::warn("the engine is not available: {}", info.error().message);
-      ready_.store(false, std::memory_order_release);
       continue;
     }
     metrics_->SetInfo(*info);
-    {
-      const std::lock_guard lock(mutex_);
-      info_ = std::make_shared<const EngineInfo>(*std::move(info));
-    }
-    ready_.store(true, std::memory_order_release);
+    const std::lock_guard lock(mutex_);
+    info_ = std::make_shared<const EngineInfo>(*std::move(info));
   } while (Pause(kInfoPause, nullptr));
 }
 

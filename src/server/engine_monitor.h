@@ -21,7 +21,7 @@ class EngineMonitor {
   ~EngineMonitor();
 
   // The engine has loaded its model and takes requests.
-  bool is_ready() const { return ready_.load(std::memory_order_acquire); }
+  bool is_ready() const { return info() != nullptr && engine_->Info().has_value(); }
   // Of the engine that is or was ready last; null before the first.
   std::shared_ptr<const EngineInfo> info() const;
   // Asks for newer statistics; the count of the answers so far tells when they have come.
@@ -38,7 +38,6 @@ class EngineMonitor {
 
   EngineClient* engine_;
   Metrics* metrics_;
-  std::atomic<bool> ready_{false};           // release: info_ is set
   std::atomic<std::uint64_t> num_stats_{0};  // release: the metrics are updated
   mutable std::mutex mutex_;                 // guards everything below
   std::condition_variable wake_;
