@@ -104,6 +104,42 @@ TEST_F(HttpServerTest, LimitsOfHeadAndBody) {
   EXPECT_EQ(Connect().Get("/health").status, 200);
 }
 
+// Nothing that two readers could understand in two ways, so that no request hides in another one's body.
+TEST_F(HttpServerTest, RefusesWhatCanBeReadInTwoWays) {
+  Start();
+  const std::string hidden = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  for (const char* fields :
+       {"Host: localhost\r\n", "Origin: http://localhost\r\nOrigin: http://localhost\r\n",
+        "Content-Type: text/plain\r\n", "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n",
+        "Transfer-Encoding: gzip\r\n", "Transfer-Encoding: chunked, gzip\r\n",
+        "Transfer-Encoding: chunked, chunked\r\n", "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Content-Length: 5\r\nContent-Length: 6\r\n"}) {
+    HttpClient client = Connect();
+    client.Send(
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{}\r\n{}",
+                    fields, hidden));
+    const HttpAnswer answer = client.Read();
+    EXPECT_TRUE(answer.status == 400 || answer.status == 501) << fields << answer.status;
+    EXPECT_EQ(answer.header("connection"), "close") << fields;
+    EXPECT_EQ(client.Read().status, 0) << "a second answer to " << fields;
+  }
+}
+
+// What stands around the chunks of a body is bounded as well.
+TEST_F(HttpServerTest, LimitsOfChunkHeadsAndTrailers) {
+  Start({.header_bytes_max = 2048});
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& begin : {std::string("1;"), std::string("1\r\n{\r\n0\r\nX: ")}) {
+    HttpClient client = Connect();
+    client.Send(head + begin + std::string(100'000, 'x'));
+    EXPECT_EQ(client.Read().status, 431) << begin;
+  }
+}
+
 TEST_F(HttpServerTest, ChunkedBodiesExpectContinueAndPipelining) {
   Start();
   HttpClient chunked = Connect();

@@ -112,6 +112,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   asio::awaitable<void> StopWatching();
 
   Exchange MakeExchange(const Parser& parser) const;
+  std::optional<Reply> CheckHead(const Parser& parser, const Exchange& exchange) const;
   std::string ReplyHead(const Reply& reply, const Exchange& exchange) const;
   std::string CommonHeaders(const Exchange& exchange) const;
   Reply ParseErrorReply(boost::system::error_code error) const;

@@ -130,6 +130,33 @@ inline asio::awaitable<bool> HttpSession::ReadHead(Parser* parser) {
   co_return true;
 }
 
+// What two readers could understand in two ways is refused, lest a proxy in front of us and we see different requests
+// (RFC 9112, 3.2 and 6.1).
+inline std::optional<Reply> HttpSession::CheckHead(const Parser& parser, const Exchange& exchange) const {
+  const auto& fields = parser.get();
+  const auto refuse = [](int status, std::string message) {
+    Reply reply = ErrorReply(ApiError{.status = status, .message = std::move(message)});
+    reply.close = true;
+    return reply;
+  };
+  if (std::distance(fields.begin(), fields.end()) > shared_->config->header_fields_max) {
+    return refuse(431, fmt::format("the request has more than {} header fields", shared_->config->header_fields_max));
+  }
+  for (const http::field once : {http::field::host, http::field::origin, http::field::authorization,
+                                 http::field::content_type, http::field::transfer_encoding}) {
+    if (fields.count(once) > 1) {
+      const auto name = http::to_string(once);
+      return refuse(400, fmt::format("the header {} stands twice", std::string_view(name.data(), name.size())));
+    }
+  }
+  const auto coding = fields[http::field::transfer_encoding];
+  if (!coding.empty() && !beast::iequals(coding, "chunked")) {
+    return refuse(501, "no Transfer-Encoding but chunked is understood");
+  }
+  if (exchange.head.host.empty() && !exchange.is_http_1_0) return refuse(400, "the Host header is missing");
+  return std::nullopt;
+}
+
 inline asio::awaitable<bool> HttpSession::ReadBody(Parser* parser, Exchange* exchange) {
   const auto& config = *shared_->config;
   SetDeadline(config.body_timeout);
@@ -148,6 +175,12 @@ inline asio::awaitable<bool> HttpSession::ReadBody(Parser* parser, Exchange* exc
       std::optional<Reply> refused;
       if (error && error != http::error::need_more) {
         refused = ParseErrorReply(error);
+      } else if (used == 0 && buffer_.size() > config.header_bytes_max) {
+        // No part of the body: what stands around its chunks.
+        refused =
+            ErrorReply(ApiError{.status = 431,
+                                .message = fmt::format("the head of a chunk, or the trailer, is larger than {} bytes",
+                                                       config.header_bytes_max)});
       } else if (shared_->body_bytes > config.all_bodies_bytes_max) {
         refused = BusyReply("the server is reading as many request bodies as its memory allows; try again");
       }
@@ -311,12 +344,8 @@ inline asio::awaitable<bool> HttpSession::Dispatch(Parser* parser, Exchange* exc
   Service& service = *shared_->service;
   const auto& fields = parser->get();
   std::expected<Service::Admitted, Reply> admitted = std::unexpected(Reply());
-  if (std::distance(fields.begin(), fields.end()) > shared_->config->header_fields_max) {
-    refused = ErrorReply(ApiError{
-        .status = 431,
-        .message = fmt::format("the request has more than {} header fields", shared_->config->header_fields_max)});
-  } else if (exchange->head.host.empty() && !exchange->is_http_1_0) {
-    refused = ErrorReply(ApiError{.status = 400, .message = "the Host header is missing"});
+  if (auto misread = CheckHead(*parser, *exchange)) {
+    refused = std::move(misread);
   } else if (fields.method() == http::verb::options) {
     const auto wanted = fields[http::field::access_control_request_headers];
     refused = service.Options(exchange->head, {wanted.data(), wanted.size()});
@@ -326,10 +355,10 @@ inline asio::awaitable<bool> HttpSession::Dispatch(Parser* parser, Exchange* exc
   }
   if (refused) {
     // The body is not read: it belongs to nobody, and the next request would begin behind it.
-    const bool has_body = !parser->is_done();
-    if (has_body) exchange->keep_alive = false;
+    const bool has_more = !parser->is_done() || refused->close;
+    if (has_more) exchange->keep_alive = false;
     const bool goes_on = co_await WriteReply(*refused, exchange);
-    if (has_body) co_await Linger();
+    if (has_more) co_await Linger();
     co_return goes_on;
   }
   exchange->handler = admitted->match.route->path;
