@@ -21,7 +21,8 @@ struct ServerConfig {
   std::string host = "127.0.0.1";  // an IPv4 or IPv6 address, or "localhost"
   int port = 8000;                 // 0: any free one, see Server::port
 
-  // Any one of them opens the routes under /v1 (as a bearer token); with none they are open to everybody.
+  // Any one of them (as a bearer token) opens the routes that compute or change something, and the list of models; with
+  // none they are open to everybody. Health, metrics and version never need one.
   std::vector<std::string> api_keys;
   // While the server listens on a loopback address only, requests must name a loopback host in Host and
   // Origin (a web page that has rebound its own name to 127.0.0.1 does not). These host names are let in as

@@ -188,9 +188,12 @@ TEST_F(HttpServerTest, ApiKeys) {
   for (const char* right : {"Bearer first", "bearer second", "Bearer  second"}) {
     EXPECT_EQ(client.Get("/v1/models", fmt::format("Authorization: {}\r\n", right)).status, 200) << right;
   }
-  EXPECT_EQ(client.Get("/health").status, 200) << "only /v1 needs a key";
-  EXPECT_EQ(client.Post("/tokenize", R"({"prompt":"x"})").status, 200);
-  EXPECT_EQ(Post("/v1/completions", R"({"prompt":"x"})").status, 401);
+  for (const char* open : {"/health", "/metrics", "/version", "/"}) EXPECT_EQ(client.Get(open).status, 200) << open;
+  for (const char* closed :
+       {"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/reset_prefix_cache"}) {
+    EXPECT_EQ(Post(closed, "{}").status, 401) << closed;
+  }
+  EXPECT_EQ(engine->num_resets(), 0);
 }
 
 TEST(AccessControl, HostNames) {

@@ -26,9 +26,9 @@ constexpr Route kRoutes[] = {
      .takes_json = true,
      .needs_key = true,
      .generates = true},
-    {.id = RouteId::kTokenize, .path = "/tokenize", .method = "POST", .takes_json = true},
-    {.id = RouteId::kDetokenize, .path = "/detokenize", .method = "POST", .takes_json = true},
-    {.id = RouteId::kResetPrefixCache, .path = "/reset_prefix_cache", .method = "POST"},
+    {.id = RouteId::kTokenize, .path = "/tokenize", .method = "POST", .takes_json = true, .needs_key = true},
+    {.id = RouteId::kDetokenize, .path = "/detokenize", .method = "POST", .takes_json = true, .needs_key = true},
+    {.id = RouteId::kResetPrefixCache, .path = "/reset_prefix_cache", .method = "POST", .needs_key = true},
 };
 
 std::string_view PathOf(std::string_view target) {
