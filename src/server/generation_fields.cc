@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <limits>
+#include <string>
 
 namespace quire::server {
 namespace {
@@ -47,7 +48,8 @@ Result<> ReadLogitBias(const json::value& value, const std::string& path, Fields
     const std::string_view name = key;
     std::int32_t id = -1;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
-    if (error != std::errc() || end != name.data() + name.size() || id < 0) {
+    // In one spelling only: 1 and 01 would be two biases of one token.
+    if (error != std::errc() || end != name.data() + name.size() || id < 0 || std::to_string(id) != name) {
       return FailParam(path, "{} has the key {}; keys must be token ids", path, Preview(json::value(key)));
     }
     QUIRE_TRY(const double number, ReadNumber(bias, JoinPath(path, name), -100, 100));

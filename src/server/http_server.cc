@@ -71,17 +71,19 @@ Result<> HttpServer::Impl::Bind() {
 
 asio::awaitable<void> HttpServer::Impl::AcceptLoop() {
   constexpr auto kPause = std::chrono::milliseconds(50);
+  bool has_warned = false;  // of the failures in a row
   while (acceptor.is_open()) {
     // At the limit new connections wait in the kernel's queue.
     if (static_cast<int>(sessions.size()) < config->connections_max) {
       auto [error, socket] = co_await acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
       if (!error) {
+        has_warned = false;
         StartSession(std::move(socket));
         continue;
       }
       if (!acceptor.is_open()) break;
       // No file descriptors, or a connection that died in the queue: the next one may do better.
-      spdlog::warn("cannot accept a connection: {}", error.message());
+      if (!std::exchange(has_warned, true)) spdlog::warn("cannot accept a connection: {}", error.message());
     }
     accept_pause.expires_after(kPause);
     co_await accept_pause.async_wait(asio::as_tuple(asio::use_awaitable));

@@ -72,6 +72,7 @@ constexpr Refusal kCommonRefusals[] = {
     {R"("logit_bias":{"191222":-100})", "logit_bias"},
     {R"("logit_bias":{"-1":1})", "logit_bias"},
     {R"("logit_bias":{"x":1})", "logit_bias"},
+    {R"("logit_bias":{"05":1})", "logit_bias"},
     {R"("logit_bias":{"1.5":1})", "logit_bias"},
     {R"("logit_bias":{"99999999999999999999":1})", "logit_bias"},
     {R"("logit_bias":{"5":101})", "logit_bias.5"},

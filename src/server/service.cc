@@ -196,8 +196,9 @@ void Service::LogUnknownFields(const std::vector<std::string>& names) {
   constexpr std::size_t kRememberedMax = 256;
   const std::lock_guard lock(mutex_);
   for (const std::string& name : names) {
+    if (unknown_fields_.size() >= kRememberedMax) return;
     const std::string shown = SanitizeUtf8(name.substr(0, 100));
-    if (unknown_fields_.size() < kRememberedMax && unknown_fields_.insert(shown).second) {
+    if (unknown_fields_.insert(shown).second) {
       std::string quoted;
       AppendJsonString(shown, /*ascii_only=*/true, &quoted);
       spdlog::debug("requests carry the unknown field {}, which is ignored", quoted);
