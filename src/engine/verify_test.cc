@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "engine/loader.h"
 
 namespace quire::engine {
@@ -39,11 +43,38 @@ TEST(VerifyTest, TheDemoModelKeepsThePromiseOnTheBestTier) {
   EXPECT_GE(cached, 1000);
 }
 
+// CPU-05: each feature level is a tier of its own, and can be forced.
 TEST(VerifySlowTest, TheDemoModelKeepsThePromiseOnEveryTier) {
   const LoadedModel loaded = LoadDemo();
   const VerifyReport report = RunVerify(*loaded.model, {});
   std::printf("%s", report.ToTable().c_str());
   EXPECT_TRUE(report.ok());
+}
+
+// PFX-06: the same where half of the layers see a window that is shorter than the prompts, whether those hit the cache
+// or not.
+TEST(VerifyTest, SlidingWindowsKeepThePromise) {
+  const auto folder = std::filesystem::temp_directory_path() / "quire_verify_window";
+  std::filesystem::remove_all(folder);
+  std::filesystem::copy(kDemo, folder);
+  std::stringstream config;
+  config << std::ifstream(folder / "config.json").rdbuf();
+  auto parsed = ParseJson(config.str(), "config.json");
+  ASSERT_TRUE(parsed);
+  parsed->as_object()["use_sliding_window"] = true;
+  parsed->as_object()["sliding_window"] = 20;
+  parsed->as_object()["max_window_layers"] = 3;
+  std::ofstream(folder / "config.json") << ToJson(*parsed);
+  auto loaded = LoadModel({.model = folder.string(), .num_threads = 2}, {});
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(loaded->model->config().sliding_window, 20);
+  const VerifyReport report = RunVerify(*loaded->model, {.tiers = {BestTier()}, .num_requests = 12});
+  std::printf("%s", report.ToTable().c_str());
+  EXPECT_TRUE(report.ok());
+  std::int64_t cached = 0;
+  for (const VerifyRow& row : report.rows) cached += row.num_cached_tokens;
+  EXPECT_GT(cached, 0);
+  std::filesystem::remove_all(folder);
 }
 
 // A model that breaks the promise: what it computes depends a little on how many tokens run together.

@@ -302,7 +302,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, DecoderRunTest,
                          testing::ValuesIn(kernels::AvailableKernels().begin(), kernels::AvailableKernels().end()),
                          [](const auto& info) { return std::string(info.param->isa); });
 
-// DET-01: a row is a function of its sequence, whatever shares the batch, the chunk or the threads.
+// DET-01, QNT-08: a row is a function of its sequence, whatever shares the batch, the chunk or the threads.
 TEST_P(DecoderRunTest, RowsDoNotDependOnTheBatch) {
   ThreadPool pool(2);
   for (const RunCase& run : RunCases()) {

@@ -358,6 +358,18 @@ TEST_F(GenerationTest, RefusesChatWithoutTemplate) {
   EXPECT_EQ(Post("/v1/completions", R"({"prompt":"a"})").status, 200);
 }
 
+// STOP-08: stop strings work where the client sends ids and wants ids back.
+TEST_F(GenerationTest, StopStringsWorkWithTokenIds) {
+  Start();
+  const HttpAnswer answer =
+      Post("/v1/completions", R"({"prompt":[65,66],"return_token_ids":true,"stop":"lo","max_tokens":50})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const json::value choice = Parse(answer.body).at("choices").at(0);
+  EXPECT_EQ(choice.at("text"), "Hel");
+  EXPECT_EQ(choice.at("finish_reason"), "stop");
+  EXPECT_EQ(choice.at("token_ids").as_array().size(), 5u);
+}
+
 // STOP-09: whatever a field asks for reaches the engine, on both routes.
 TEST_F(GenerationTest, FieldsReachTheEngine) {
   Start();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders real chat templates with quire and with jinja2 and compares the results byte for byte.
+"""TMPL-04: renders real chat templates with quire and with jinja2 and compares the results byte for byte.
 
 usage: check_templates.py RENDER_PROGRAM [--npm] [--second-opinion] TEMPLATE_FILE_OR_FOLDER…
 
