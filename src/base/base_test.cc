@@ -1,5 +1,8 @@
 // The small pieces of base/, one group of tests each.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <bit>
@@ -126,15 +129,31 @@ TEST(Json, ParsesTheNearestDouble) {
     ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
     EXPECT_EQ(parsed->at(0).to_number<double>(), std::strtod(text.c_str(), nullptr)) << text;
   };
-  for (const char* text :
-       {"0.1", "-0.3", "1e23", "8.41e21", "9007199254740993.0", "6.02214076e23", "1.7976931348623157e308",
-        "2.2250738585072011e-308", "2.2250738585072014e-308", "4.9406564584124654e-324", "5e-324", "1e-400", "1e999",
-        "123456789012345678901234567890", "0.500000000000000166533453693773481063544750213623046875",
-        "1.00000000000000011102230246251565404236316680908203125",
-        "1.00000000000000011102230246251565404236316680908203124",
-        "1.00000000000000011102230246251565404236316680908203126", "3.518437208883201171875E+13",
-        "62.5364939768271845828", "8.10109172351e-10", "1.50000000000000011102230246251565", "9007199254740991.4999999",
-        "7205759403792793199999e-5", "5708990770823839207320493820740630171355185152001e-3"}) {
+  for (const char* text : {"0.1",
+                           "-0.3",
+                           "1e23",
+                           "8.41e21",
+                           "9007199254740993.0",
+                           "6.02214076e23",
+                           "1.7976931348623157e308",
+                           "2.2250738585072011e-308",
+                           "2.2250738585072014e-308",
+                           "4.9406564584124654e-324",
+                           "5e-324",
+                           "1e-400",
+                           "1e999",
+                           "123456789012345678901234567890",
+                           "0.500000000000000166533453693773481063544750213623046875",
+                           "1.00000000000000011102230246251565404236316680908203125",
+                           "1.00000000000000011102230246251565404236316680908203124",
+                           "1.00000000000000011102230246251565404236316680908203126",
+                           "3.518437208883201171875E+13",
+                           "62.5364939768271845828",
+                           "8.10109172351e-10",
+                           "1.50000000000000011102230246251565",
+                           "9007199254740991.4999999",
+                           "7205759403792793199999e-5",
+                           "5708990770823839207320493820740630171355185152001e-3"}) {
     expect_exact(text);
   }
   std::mt19937_64 random(20240607);
@@ -192,6 +211,11 @@ TEST(MappedFile, OpensFilesAndRefusesTheRest) {
   EXPECT_FALSE(MappedFile::Open(path.parent_path()).has_value());
   EXPECT_FALSE(MappedFile::Open(path / "nothing").has_value());
   std::filesystem::remove(path);
+  // What would never end, or never begin: nobody waits for it.
+  EXPECT_FALSE(MappedFile::Open("/dev/zero").has_value());
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(MappedFile::Open(path).error().message, path.string() + " is not a regular file");
+  std::filesystem::remove(path);
 }
 
 TEST(AlignedBuffer, IsAlignedAndZero) {
@@ -216,6 +240,31 @@ TEST(CpuTopology, ReadsTheCgroupQuota) {  // CPU-01
   std::filesystem::remove_all(root);
 }
 
+// CPU-02: cores count, not hardware threads.
+TEST(CpuTopology, CountsCoresAndNotTheirThreads) {
+  const std::size_t allowed = DetectCpuTopology().allowed_cpus.size();
+  ::setenv("HWLOC_SYNTHETIC", fmt::format("package:1 core:1 pu:{}", CPU_SETSIZE).c_str(), 1);
+  EXPECT_EQ(DetectCpuTopology().core_cpus.size(), 1u);
+  EXPECT_EQ(DetectCpuTopology().num_threads, 1);
+  ::setenv("HWLOC_SYNTHETIC", fmt::format("package:1 core:{} pu:1", CPU_SETSIZE).c_str(), 1);
+  EXPECT_EQ(DetectCpuTopology().core_cpus.size(), allowed);
+  ::unsetenv("HWLOC_SYNTHETIC");
+}
+// CPU-04: the mask that we were given is all that is used.
+TEST(CpuTopology, StaysWithinTheMask) {
+  cpu_set_t before;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
+  const int last = DetectCpuTopology().allowed_cpus.back();
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(last, &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  const CpuTopology topology = DetectCpuTopology();
+  ASSERT_EQ(::sched_setaffinity(0, sizeof before, &before), 0);
+  EXPECT_EQ(topology.allowed_cpus, std::vector<int>{last});
+  EXPECT_EQ(topology.core_cpus, std::vector<int>{last});
+  EXPECT_EQ(topology.num_threads, 1);
+}
 TEST(CpuTopology, ChoosesAtLeastOneThreadWithinTheMask) {
   const CpuTopology topology = DetectCpuTopology();
   EXPECT_GE(topology.num_threads, 1);

@@ -17,7 +17,8 @@ void MappedFile::Unmap::operator()(const std::byte* data) const {
 }
 
 Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Not blocking: a FIFO would be waited for, and is refused below.
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!fd.valid()) return Fail(ErrorCode::kIo, "cannot open {}: {}", path.string(), std::strerror(errno));
   struct stat status{};
   if (::fstat(fd.get(), &status) != 0) {

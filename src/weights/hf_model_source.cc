@@ -133,7 +133,7 @@ Result<Tensors> OpenShards(const std::filesystem::path& folder, const WeightMap&
 Result<Tensors> OpenTensors(const std::filesystem::path& folder) {
   std::error_code error;
   const std::filesystem::path index = folder / "model.safetensors.index.json";
-  if (std::filesystem::exists(index, error)) {
+  if (std::filesystem::exists(std::filesystem::symlink_status(index, error))) {
     QUIRE_TRY(const WeightMap shards, ReadWeightMap(index));
     return OpenShards(folder, shards);
   }
@@ -167,7 +167,7 @@ Result<std::unique_ptr<ModelSource>> OpenHuggingFaceFolder(const std::filesystem
   GenerationConfig generation;
   const std::filesystem::path generation_path = folder / "generation_config.json";
   std::error_code error;
-  if (std::filesystem::exists(generation_path, error)) {
+  if (std::filesystem::exists(std::filesystem::symlink_status(generation_path, error))) {
     QUIRE_TRY(const json::value generation_json, ReadConfig(generation_path));
     QUIRE_TRY(generation, ParseGenerationConfigJson(generation_json, generation_path.string()));
     QUIRE_TRY_VOID(

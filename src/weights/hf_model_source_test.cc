@@ -168,5 +168,34 @@ TEST(HfModelSource, TextAssetsInEveryForm) {
   EXPECT_THAT((*source)->ReadTextAssets().error().message, HasSubstr("\"bos_token\" is neither"));
 }
 
+// What is there and cannot be read is never taken for what is not there.
+TEST(HfModelSource, TextAssetsThatAreNoFiles) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja",
+                           "special_tokens_map.json", "chat_template.json"}) {
+    const TemporaryFolder folder;
+    folder.Write("config.json", kConfig);
+    folder.Write("model.safetensors", ScalarSafetensors({{"a", 5}}));
+    if (std::string_view(name) != "tokenizer.json") folder.Write("tokenizer.model", "protobuf");
+    const auto source = ModelSource::Open(folder.path());
+    ASSERT_TRUE(source.has_value());
+    const auto path = folder.path() / name;
+    const auto error = [&] { return (*source)->ReadTextAssets().error().message; };
+    folder.Write(name, "");
+    EXPECT_EQ(error(), path.string() + " is empty");
+    std::filesystem::remove(path);
+    std::filesystem::create_directory(path);
+    EXPECT_EQ(error(), path.string() + " is not a regular file");
+    std::filesystem::remove(path);
+    std::filesystem::create_symlink("/dev/zero", path);
+    EXPECT_EQ(error(), path.string() + " is not a regular file");
+    std::filesystem::remove(path);
+    std::filesystem::create_symlink(name, path);  // to itself
+    EXPECT_THAT(error(), HasSubstr("cannot open " + path.string()));
+    std::filesystem::remove(path);
+    std::filesystem::create_symlink("nowhere", path);
+    EXPECT_THAT(error(), HasSubstr("cannot open " + path.string()));
+  }
+}
+
 }  // namespace
 }  // namespace quire::weights

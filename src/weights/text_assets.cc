@@ -13,15 +13,14 @@ namespace {
 constexpr std::size_t kTokenizerBytesMax = std::size_t{256} << 20;
 constexpr std::size_t kTemplateBytesMax = std::size_t{4} << 20;
 
-bool IsFile(const std::filesystem::path& path) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(path, error);
-}
-
-// "" when there is no such file.
+// "" when there is no such file. Whatever else has its name is an error, and so is a file with nothing in it: a broken
+// download must not pass for a model that has no template.
 Result<std::string> ReadIfThere(const std::filesystem::path& path, std::size_t bytes_max) {
-  if (!IsFile(path)) return std::string();
-  return ReadFile(path, bytes_max);
+  std::error_code error;
+  if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return std::string();
+  QUIRE_TRY(std::string text, ReadFile(path, bytes_max));
+  if (text.empty()) return Fail(ErrorCode::kCorrupt, "{} is empty", path.string());
+  return text;
 }
 
 Result<> ReadSpecialTokens(const std::string& text, const std::string& name, TextAssets* assets) {
