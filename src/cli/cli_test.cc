@@ -13,6 +13,7 @@ namespace quire::cli {
 namespace {
 
 using namespace std::chrono_literals;
+using namespace std::string_view_literals;
 
 TEST(Units, BytesAreReadWithUnits) {
   EXPECT_EQ(ParseBytes("4GiB"), std::int64_t{4} << 30);
@@ -51,6 +52,11 @@ TEST(Units, NumbersForPeople) {
 }
 
 // What is written to a file that is no terminal.
+TEST(Units, TextOfAFileDoesNotSteerTheTerminal) {
+  EXPECT_EQ(Printable("tensor \xC3\xA9\x1B[2J\a\0!"sv), "tensor \xC3\xA9\\x1b[2J\\x07\\x00!");
+  EXPECT_EQ(Printable("\x7F\xC2\x9B two\nlines \xFF"), "\\x7f\\x9b two\nlines \xEF\xBF\xBD");
+}
+
 class ProgressTest : public ::testing::Test {
  protected:
   ProgressTest() : file_(std::tmpfile()) {}

@@ -91,7 +91,7 @@ std::int64_t KvBytesPerToken(const weights::ModelConfig& config) {
 void PrintText(const InspectFlags& flags, const weights::ModelSource& source) {
   const weights::ModelConfig& config = source.config();
   fmt::print("{} ({})\n\n", flags.model.string(), source.is_gguf() ? "GGUF" : "Hugging Face folder");
-  for (const auto& [name, value] : ConfigRows(config)) fmt::print("  {:<26}{}\n", name, value);
+  for (const auto& [name, value] : ConfigRows(config)) fmt::print("  {:<26}{}\n", name, Printable(value));
   fmt::print("  {:<26}{}\n", "eos_token_ids", fmt::join(config.eos_token_ids, ", "));
   fmt::print("  {:<26}{} per token in bf16\n\n", "keys and values", FormatBytes(KvBytesPerToken(config)));
   std::int64_t parameters = 0;
@@ -106,7 +106,7 @@ void PrintText(const InspectFlags& flags, const weights::ModelSource& source) {
   if (!flags.tensors) return;
   fmt::print("\n");
   for (const weights::TensorSource& tensor : source.tensors()) {
-    fmt::print("  {:<52} {:<6} {:<20} {:>10}\n", tensor.name, tensor.type->name, ShapeText(tensor),
+    fmt::print("  {:<52} {:<6} {:<20} {:>10}\n", Printable(tensor.name), tensor.type->name, ShapeText(tensor),
                FormatBytes(static_cast<std::int64_t>(tensor.data.size())));
   }
 }

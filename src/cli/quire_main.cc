@@ -1,5 +1,7 @@
 // The program `quire`. Each command is in a file of its own, see command.h.
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -8,6 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/help_formatter.h"
+#include "cli/units.h"
 
 namespace quire::cli {
 namespace {
@@ -40,7 +43,20 @@ int ReportUsage(const CLI::App& app, std::string_view message) {
   return kExitUsage;
 }
 
+// Model files are read through memory maps: one that is cut short meanwhile ends in this signal, and there is nothing to
+// go on with.
+void ExplainBusError() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) {
+    constexpr std::string_view kWords = "quire: a model file became shorter while it was read, or the memory failed\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kWords.data(), kWords.size());
+    ::_exit(kExitFailure);
+  };
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
 int Main(int argc, char** argv) {
+  ExplainBusError();
   CLI::App app(kDescription, "quire");
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(kFooter);
@@ -83,7 +99,7 @@ int Main(int argc, char** argv) {
 
 int ReportError(std::string_view command, const Error& error) {
   const std::string flag = error.param.empty() ? "" : FlagOfField(error.param) + ": ";
-  fmt::print(stderr, "quire {}: {}{}\n", command, flag, error.message);
+  fmt::print(stderr, "quire {}: {}{}\n", command, flag, Printable(error.message));
   return error.param.empty() ? kExitFailure : kExitUsage;
 }
 

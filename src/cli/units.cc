@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace quire::cli {
 namespace {
 
@@ -107,6 +109,21 @@ std::string FormatCount(std::int64_t count) {
   if (count >= 1'000'000) return scaled(1e6, "M");
   if (count >= 10'000) return scaled(1e3, "K");
   return fmt::format("{}", count);
+}
+
+std::string Printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const Utf8Char next = DecodeUtf8(text);
+    const bool is_control = next.code_point < 0x20 || (next.code_point >= 0x7F && next.code_point < 0xA0);
+    if (is_control && next.code_point != '\n') {
+      out += fmt::format("\\x{:02x}", next.code_point);
+    } else {
+      AppendUtf8(next.code_point, &out);
+    }
+    text.remove_prefix(next.size);
+  }
+  return out;
 }
 
 }  // namespace quire::cli

@@ -1,4 +1,4 @@
-// Sizes and durations as people write them and read them.
+// Sizes and durations as people write them and read them, and text that is safe to show them.
 #pragma once
 
 #include <chrono>
@@ -27,5 +27,9 @@ std::string FormatSeconds(double seconds);
 
 // "4.6M", "494M", "1.24B": parameters and tokens.
 std::string FormatCount(std::int64_t count);
+
+// Text that may come from a model file, for a terminal that it must not steer: control characters but the line feed
+// become "\x1b", what is not UTF-8 becomes U+FFFD.
+std::string Printable(std::string_view text);
 
 }  // namespace quire::cli

@@ -156,7 +156,15 @@ Result<LoadedModel> LoadBound(const EngineOptions& options, const LoadProgress& 
   loaded.description = fmt::format("{}, {} kernels", threads, loaded.kernels->isa);
   const models::LoadOptions load_options{
       .kv_dtype = options.kv_dtype, .max_model_len = options.max_model_len, .progress = progress};
-  QUIRE_TRY(loaded.model, models::Model::Load(*source, load_options, loaded.pool.get(), *loaded.kernels));
+  Result<std::unique_ptr<models::Model>> model =
+      models::Model::Load(*source, load_options, loaded.pool.get(), *loaded.kernels);
+  if (!model) {
+    // What is wrong with the tensors of the files, taken together, is said without the name of one.
+    Error error = std::move(model).error();
+    if (error.code == ErrorCode::kCorrupt) error.message = fmt::format("{}: {}", options.model.string(), error.message);
+    return std::unexpected(std::move(error));
+  }
+  loaded.model = *std::move(model);
   loaded.load_seconds = Seconds(clock.Now() - start);
   return loaded;
 }

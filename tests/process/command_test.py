@@ -58,6 +58,19 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertTrue(run.stderr)
 
+    # A hostile file can say anything, but not to the terminal.
+    def test_names_in_a_file_do_not_steer_the_terminal(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.gguf")
+            self.expect_success(quire("quantize", DEMO, path, "--type", "Q8_0"))
+            data = pathlib.Path(path).read_bytes()
+            self.assertIn(b"blk.0.attn_q.weight", data)
+            pathlib.Path(path).write_bytes(data.replace(b"blk.0.attn_q.weight", b"\x1b]0;\x07\xff blk_q\x1b[2Jxxx"))
+            for run in (quire("inspect", path, "--tensors"), quire("run", path, "-p", "x", *SMALL)):
+                self.assertNotRegex(run.stdout + run.stderr, "[\\x00-\\x09\\x0b-\\x1f\\x7f]")
+            self.assertEqual(run.returncode, 1)
+            self.assertIn(path, run.stderr)
+
     def test_the_environment_forces_a_tier_or_fails_loudly(self):
         run = quire("run", "-p", "x", env={**os.environ, "QUIRE_ISA": "mmx"})
         self.assertEqual(run.returncode, 2)

@@ -166,7 +166,7 @@ class ServeTest(unittest.TestCase):
                 json.dump(config, file)
             run = subprocess.run([PROGRAM, "serve", folder, "--port", "0"], capture_output=True, text=True, timeout=60)
             self.assertEqual(run.returncode, 1, run.stderr)
-            self.assertRegex(run.stderr.splitlines()[-1], "^quire serve: tensor model.layers.6.* is missing")
+            self.assertRegex(run.stderr.splitlines()[-1], f"^quire serve: {folder}: tensor model.layers.6.* is missing")
 
     # security.md 24: without descriptors it says so and ends; it does not hang.
     def test_too_few_descriptors_end_the_program(self):
