@@ -22,6 +22,26 @@ if(QUIRE_FUZZ)
   target_compile_options(quire_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# Parsing the standard library is most of what a source costs to compile: it is precompiled once for the modules and,
+# with GoogleTest, once for the tests. The presets `tidy` and `gcc` go without, and so show what a file forgot to include.
+option(QUIRE_PRECOMPILE "precompile the headers that most sources include" OFF)
+set(QUIRE_COMMON_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <filesystem> <functional>
+  <map> <memory> <mutex> <optional> <random> <span> <string> <string_view> <thread> <unordered_map> <utility> <variant>
+  <vector> <fmt/format.h> <boost/json/value.hpp>)
+
+# The first target of a kind makes the precompiled header, the others of the kind use it.
+function(quire_precompile target first)
+  if(NOT QUIRE_PRECOMPILE)
+    return()
+  endif()
+  target_compile_options(${target} PRIVATE -Xclang -fno-pch-timestamp)  # for ccache
+  if(target STREQUAL first)
+    target_precompile_headers(${target} PRIVATE ${QUIRE_COMMON_HEADERS} ${ARGN})
+  else()
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  endif()
+endfunction()
+
 # quire_module(name [DEPENDS module…] [LIBRARIES target…])
 function(quire_module name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
@@ -40,6 +60,9 @@ function(quire_module name)
   if(library)
     add_library(quire_${name} STATIC ${library})
     target_link_libraries(quire_${name} PUBLIC quire_flags ${ARG_DEPENDS} ${ARG_LIBRARIES})
+    if(NOT name STREQUAL kernels)  # whose sources have each their own instruction set
+      quire_precompile(quire_${name} quire_base)
+    endif()
   else()
     add_library(quire_${name} INTERFACE)
     target_link_libraries(quire_${name} INTERFACE quire_flags ${ARG_DEPENDS} ${ARG_LIBRARIES})
@@ -48,6 +71,7 @@ function(quire_module name)
   if(tests)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE quire_${name} GTest::gmock_main)
+    quire_precompile(${name}_test base_test <gmock/gmock.h> <gtest/gtest.h>)
     # Tests read the repository's own data (the demo model) and, where it is there, the shared test data.
     target_compile_definitions(${name}_test PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     set(labels "")
