@@ -43,8 +43,8 @@ Result<> CompleteOptions(engine::EngineOptions* options) {
   }
   std::error_code error;
   if (!fs::exists(options->model, error)) {
-    return FailParam("model", "{} does not exist; a model is a Hugging Face folder or a .gguf file",
-                     options->model.string());
+    return Fail(ErrorCode::kNotFound, "{} does not exist; a model is a Hugging Face folder or a .gguf file",
+                options->model.string());
   }
   if (options->isa.empty()) options->isa = EnvironmentVariable("QUIRE_ISA").value_or("");
   if (auto kernels = kernels::SelectKernels(options->isa); !kernels) {

@@ -27,6 +27,10 @@ Result<> Quantize(const QuantizeFlags& flags) {
     return FailParam("threads", "{} threads; 0 to {} are possible", flags.num_threads, kThreadsMax);
   }
   std::error_code ignored;
+  if (flags.output.extension() != ".gguf") {
+    return Fail(ErrorCode::kInvalidArgument, "{} does not end in .gguf, which is what is written",
+                flags.output.string());
+  }
   if (std::filesystem::exists(flags.output, ignored) && !flags.force) {
     return Fail(ErrorCode::kInvalidArgument, "{} exists; --force replaces it", flags.output.string());
   }

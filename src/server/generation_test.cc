@@ -264,6 +264,9 @@ TEST_F(GenerationTest, EchoPutsThePromptFirst) {
   EXPECT_EQ(Parse(stream.Events().front()).at("choices").at(0).at("text"), "übH");
   const HttpAnswer ids = Post("/v1/completions", R"({"prompt":[72,105],"echo":true,"max_tokens":2})");
   EXPECT_EQ(Parse(ids.body).at("choices").at(0).at("text"), "HiHe");
+  const HttpAnswer cut =
+      Post("/v1/completions", R"({"prompt":"abc","echo":true,"max_tokens":2,"truncate_prompt_tokens":2})");
+  EXPECT_EQ(Parse(cut.body).at("choices").at(0).at("text"), "bcHe") << "what was computed, not what was sent";
 }
 
 // BAD-07: a scoring request has prompt logprobs and no completion.

@@ -27,15 +27,17 @@ Result<int> FitMaxTokens(std::size_t prompt_tokens, std::optional<std::int64_t> 
   return static_cast<int>(asked.value_or(length_max - prompt));
 }
 
-// Keeps the end of a prompt that the client allows to be cut.
-void TruncatePrompt(std::optional<std::int64_t> tokens_max, std::optional<std::int64_t> max_tokens,
+// Keeps the end of a prompt that the client allows to be cut; says whether it cut something.
+bool TruncatePrompt(std::optional<std::int64_t> tokens_max, std::optional<std::int64_t> max_tokens,
                     const ModelContext& model, std::vector<TokenId>* ids) {
-  if (!tokens_max) return;
+  if (!tokens_max) return false;
   std::int64_t keep = *tokens_max;
   if (keep < 0)
     keep = std::max<std::int64_t>(1, model.limits.max_model_len - std::max<std::int64_t>(1, max_tokens.value_or(1)));
   const auto size = static_cast<std::int64_t>(ids->size());
-  if (size > keep) ids->erase(ids->begin(), ids->begin() + (size - keep));
+  if (size <= keep) return false;
+  ids->erase(ids->begin(), ids->begin() + (size - keep));
+  return true;
 }
 
 // What both routes do alike.
@@ -163,14 +165,15 @@ Result<GenerationSpec> PrepareCompletion(CompletionRequest request, const ModelC
     PreparedPrompt& prepared = spec.prompts.emplace_back();
     if (prompt.is_text) {
       QUIRE_TRY(prepared.ids, EncodePrompt(prompt.text, request.add_special_tokens.value_or(true), "prompt", model));
-      if (request.echo) prepared.text = std::move(prompt.text);
     } else {
       prepared.ids = std::move(prompt.ids);
-      if (request.echo) {
-        prepared.text = SanitizeUtf8(model.tokenizer->Decode(prepared.ids, request.skip_special_tokens));
-      }
     }
-    TruncatePrompt(request.truncate_prompt_tokens, max_tokens, model, &prepared.ids);
+    const bool is_cut = TruncatePrompt(request.truncate_prompt_tokens, max_tokens, model, &prepared.ids);
+    if (request.echo) {
+      prepared.text = prompt.is_text && !is_cut
+                          ? std::move(prompt.text)
+                          : SanitizeUtf8(model.tokenizer->Decode(prepared.ids, request.skip_special_tokens));
+    }
     QUIRE_TRY(prepared.max_tokens, FitMaxTokens(prepared.ids.size(), max_tokens, "prompt", "max_tokens", model));
     prepared.seed = PromptSeed(request, spec.sampling.seed, i);
   }
