@@ -39,7 +39,6 @@ class CommandTest(unittest.TestCase):
                                  (["run"], "--prompt"), (["run", "-p", "x", "--max-num-seqs", "many"], "--max-num-seqs"),
                                  (["run", "-p", "x", "--kv-memory", "lots"], "lots"),
                                  (["run", "-p", "x", "--isa", "mmx"], "mmx"),
-                                 (["run", "/does/not/exist", "-p", "x"], "/does/not/exist"),
                                  (["run", "-p", "x", "--temperature", "-1"], "--temperature"),
                                  (["run", "-p", "x", "--max-tokens", "-1"], "--max-tokens"), (["engine"], "--fd"),
                                  (["bench", "model", "--case", "wobble"], "--case"),
@@ -51,6 +50,13 @@ class CommandTest(unittest.TestCase):
             self.assertEqual(run.returncode, 2, f"{arguments}: {run.stderr}")
             self.assertIn(words, run.stderr)
             self.assertEqual(run.stdout, "")
+
+    def test_a_model_that_is_not_there_is_a_failure_of_every_command(self):
+        for arguments in (["run", "/does/not/exist", "-p", "x"], ["inspect", "/does/not/exist"],
+                          ["quantize", "/does/not/exist", "/does/not/exist.gguf"], ["verify", "/does/not/exist"]):
+            run = quire(*arguments)
+            self.assertEqual(run.returncode, 1, f"{arguments}: {run.stderr}")
+            self.assertIn("/does/not/exist", run.stderr)
 
     def test_output_that_cannot_be_written_is_a_failure(self):
         with open("/dev/full", "w") as full:

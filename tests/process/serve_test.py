@@ -150,7 +150,7 @@ class ServeTest(unittest.TestCase):
     def test_a_model_that_cannot_be_loaded_ends_the_program(self):
         run = subprocess.run([PROGRAM, "serve", "/does/not/exist", "--port", "0"], capture_output=True, text=True,
                              timeout=60)
-        self.assertEqual(run.returncode, 2)
+        self.assertEqual(run.returncode, 1)
         self.assertIn("/does/not/exist", run.stderr)
 
     # What only the engine process finds out is said by the front end, which ends.
