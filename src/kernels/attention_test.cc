@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "kernels/kernel_table.h"
+#include "kernels/kernels_test_util.h"
 
 namespace quire::kernels {
 namespace {
@@ -24,20 +24,20 @@ struct Sequence {
   int group;
   std::int64_t length;
   int layer = 1, kv_head = 1;
-  AlignedBuffer pool;
   std::vector<std::int32_t> blocks;
+  GuardedBuffer pool;
   std::vector<float> q, k, v;  // q [length, group, head_dim]; k, v [length, num_kv_heads, head_dim]
 
   Sequence(KvDtype dtype, int head_dim, int group_size, std::int64_t num_tokens, std::uint64_t seed)
       : layout{.num_layers = 2, .num_kv_heads = 2, .head_dim = head_dim, .dtype = dtype},
         group(group_size),
-        length(num_tokens) {
+        length(num_tokens),
+        pool(static_cast<std::size_t>((num_tokens + kTokens - 1) / kTokens + 2) * layout.block_bytes()) {
     std::mt19937_64 rng(seed);
     std::normal_distribution<float> normal;
     const std::int64_t num_blocks = (length + kTokens - 1) / kTokens;
     for (std::int64_t b = 0; b < num_blocks + 2; ++b) blocks.push_back(static_cast<std::int32_t>(b));
     std::shuffle(blocks.begin(), blocks.end(), rng);
-    pool = AlignedBuffer::Allocate(blocks.size() * layout.block_bytes()).value();
     blocks.resize(static_cast<std::size_t>(num_blocks));
     const auto fill = [&](std::vector<float>* values, std::int64_t count) {
       values->resize(static_cast<std::size_t>(count));

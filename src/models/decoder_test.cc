@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kernels_test_util.h"
 #include "models/fake_source.h"
 
 namespace {
@@ -296,11 +297,9 @@ std::vector<RunCase> RunCases() {
           {"mixed", MixedConfig(), MixedTypes}};
 }
 
-class DecoderRunTest : public testing::TestWithParam<const kernels::KernelTable*> {};
+class DecoderRunTest : public kernels::TierTest {};
 
-INSTANTIATE_TEST_SUITE_P(Tiers, DecoderRunTest,
-                         testing::ValuesIn(kernels::AvailableKernels().begin(), kernels::AvailableKernels().end()),
-                         [](const auto& info) { return std::string(info.param->isa); });
+INSTANTIATE_TEST_SUITE_P(Tiers, DecoderRunTest, kernels::EveryTier(), kernels::TierName);
 
 // DET-01, QNT-08: a row is a function of its sequence, whatever shares the batch, the chunk or the threads.
 TEST_P(DecoderRunTest, RowsDoNotDependOnTheBatch) {

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "kernels/kernels_test_util.h"
 #include "models/test_runner.h"
 
 namespace quire::models {
@@ -25,11 +26,9 @@ json::array Golden() {
   return ParseJson(*text, "golden.json")->as_array();
 }
 
-class DemoModelTest : public testing::TestWithParam<const kernels::KernelTable*> {};
+class DemoModelTest : public kernels::TierTest {};
 
-INSTANTIATE_TEST_SUITE_P(Tiers, DemoModelTest,
-                         testing::ValuesIn(kernels::AvailableKernels().begin(), kernels::AvailableKernels().end()),
-                         [](const auto& info) { return std::string(info.param->isa); });
+INSTANTIATE_TEST_SUITE_P(Tiers, DemoModelTest, kernels::EveryTier(), kernels::TierName);
 
 TEST_P(DemoModelTest, GreedyIdsAndTopLogitsEqualTheGoldenOnes) {
   TestRunner runner(kDemo, *GetParam(), 2, kernels::KvDtype::kBf16);
@@ -47,9 +46,8 @@ TEST_P(DemoModelTest, GreedyIdsAndTopLogitsEqualTheGoldenOnes) {
   }
 }
 
-TEST_P(DemoModelTest, WithF32KeysTheReferenceTierIsExactToRounding) {
-  if (std::string(GetParam()->isa) != "reference") GTEST_SKIP() << "only the reference tier computes in FP32";
-  TestRunner runner(kDemo, *GetParam(), 1, kernels::KvDtype::kF32);
+TEST(DemoModelReferenceTest, IsExactToRoundingWithF32Keys) {
+  TestRunner runner(kDemo, kernels::ReferenceKernels(), 1, kernels::KvDtype::kF32);
   ASSERT_EQ(runner.error(), "");
   for (const json::value& golden : Golden()) {
     const std::vector<TokenId> prompt = Ids(golden.at("prompt_ids"));
@@ -61,7 +59,7 @@ TEST_P(DemoModelTest, WithF32KeysTheReferenceTierIsExactToRounding) {
   }
 }
 
-TEST(DemoModelTest, SaysWhatItIs) {
+TEST(DemoModelReferenceTest, SaysWhatItIs) {
   TestRunner runner(kDemo, kernels::ReferenceKernels(), 2, kernels::KvDtype::kBf16);
   ASSERT_EQ(runner.error(), "");
   EXPECT_EQ(runner.model().num_parameters(), 4591616);

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <string>
 #include <vector>
 
+#include "kernels/kernels_test_util.h"
 #include "nn/attention.h"
 #include "nn/exec_context.h"
 #include "nn/kv_pool.h"
@@ -79,11 +79,9 @@ TestMatrix MakeMatrix(WeightFormat format, std::int64_t n, std::int64_t k, std::
   return matrix;
 }
 
-class LinearTest : public testing::TestWithParam<const kernels::KernelTable*> {};
+class LinearTest : public kernels::TierTest {};
 
-INSTANTIATE_TEST_SUITE_P(Tiers, LinearTest,
-                         testing::ValuesIn(kernels::AvailableKernels().begin(), kernels::AvailableKernels().end()),
-                         [](const auto& info) { return std::string(info.param->isa); });
+INSTANTIATE_TEST_SUITE_P(Tiers, LinearTest, kernels::EveryTier(), kernels::TierName);
 
 // Segments of different formats and sizes that do not fill panels, a bias, strides wider than the rows; against a
 // plain product. Rows and threads must not change a bit.

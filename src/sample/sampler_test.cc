@@ -10,6 +10,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/kernels_test_util.h"
+
 namespace quire::sample {
 namespace {
 
@@ -63,7 +65,7 @@ std::vector<double> ExpectedProbabilities(std::vector<float> logits, const Sampl
   return p;
 }
 
-class SamplerTest : public testing::TestWithParam<const kernels::KernelTable*> {
+class SamplerTest : public kernels::TierTest {
  protected:
   Sampled SampleOne(std::vector<float> logits, const SampleRequest& request) {
     Sampler sampler(GetParam(), static_cast<int>(logits.size()));
@@ -75,9 +77,7 @@ class SamplerTest : public testing::TestWithParam<const kernels::KernelTable*> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Tiers, SamplerTest,
-                         testing::ValuesIn(kernels::AvailableKernels().begin(), kernels::AvailableKernels().end()),
-                         [](const auto& info) { return std::string(info.param->isa); });
+INSTANTIATE_TEST_SUITE_P(Tiers, SamplerTest, kernels::EveryTier(), kernels::TierName);
 
 TEST_P(SamplerTest, GreedyTakesTheLowestIndexOfTheLargest) {
   SamplingParams params{.temperature = 0};
