@@ -9,21 +9,6 @@
 namespace quire::engine {
 namespace {
 
-text::GgufVocabulary ToTextVocabulary(weights::TextAssets::GgufVocabulary from) {
-  return {.model = std::move(from.model),
-          .pre = std::move(from.pre),
-          .tokens = std::move(from.tokens),
-          .scores = std::move(from.scores),
-          .token_types = std::move(from.token_types),
-          .merges = std::move(from.merges),
-          .bos_id = from.bos_id,
-          .eos_id = from.eos_id,
-          .unk_id = from.unk_id,
-          .add_bos = from.add_bos,
-          .add_eos = from.add_eos,
-          .add_space_prefix = from.add_space_prefix};
-}
-
 Result<text::SentencePieceOptions> SentencePieceOptionsOf(const weights::TextAssets& assets, const std::string& name) {
   text::SentencePieceOptions options;
   if (assets.tokenizer_config_json.empty()) return options;
@@ -40,8 +25,7 @@ Result<text::SentencePieceOptions> SentencePieceOptionsOf(const weights::TextAss
 
 Result<std::unique_ptr<text::Tokenizer>> MakeTokenizer(weights::TextAssets* assets, const std::string& name) {
   if (!assets->tokenizer_json.empty()) return text::LoadTokenizerJson(assets->tokenizer_json, name + "/tokenizer.json");
-  if (assets->gguf_vocabulary)
-    return text::LoadGgufTokenizer(ToTextVocabulary(*std::move(assets->gguf_vocabulary)), name);
+  if (assets->gguf_vocabulary) return text::LoadGgufTokenizer(*std::move(assets->gguf_vocabulary), name);
   if (!assets->sentencepiece_model.empty()) {
     QUIRE_TRY(const text::SentencePieceOptions options, SentencePieceOptionsOf(*assets, name));
     return text::LoadSentencePiece(assets->sentencepiece_model, name + "/tokenizer.model", options);

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -13,7 +12,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   static constexpr std::string_view kPre[] = {"default", "gpt-2", "llama-bpe", "qwen2", "deepseek-coder", "nonsense"};
-  quire::text::GgufVocabulary vocabulary;
+  quire::GgufVocabulary vocabulary;
   vocabulary.model = (data[0] & 1) != 0 ? "llama" : "gpt2";
   vocabulary.pre = kPre[(data[0] >> 1) % std::size(kPre)];
   vocabulary.add_bos = (data[0] & 64) != 0;

@@ -2,8 +2,6 @@
 // shared between threads.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/gguf_vocabulary.h"
 #include "base/result.h"
 #include "base/strong_id.h"
 
@@ -66,18 +65,7 @@ struct SentencePieceOptions {
 Result<std::unique_ptr<Tokenizer>> LoadSentencePiece(std::string_view bytes, std::string_view name,
                                                      const SentencePieceOptions& options);
 
-// The vocabulary of a GGUF file: `tokenizer.ggml.*`, copied out by the loader. Arrays that are present have
-// tokens.size() entries.
-struct GgufVocabulary {
-  std::string model;  // "gpt2" (byte-level BPE), "llama" (SentencePiece BPE)
-  std::string pre;    // "qwen2", "llama-bpe", …: the pre-tokenizer
-  std::vector<std::string> tokens;
-  std::vector<float> scores;              // "llama"
-  std::vector<std::int32_t> token_types;  // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
-  std::vector<std::string> merges;        // "gpt2": "a b"
-  std::optional<std::int64_t> bos_id, eos_id, unk_id;
-  std::optional<bool> add_bos, add_eos, add_space_prefix;
-};
+// From the vocabulary of a GGUF file. `name` stands in errors.
 Result<std::unique_ptr<Tokenizer>> LoadGgufTokenizer(GgufVocabulary vocabulary, std::string_view name);
 
 }  // namespace quire::text

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <utility>
 
 #include "weights/gguf_model.h"
 #include "weights/rope.h"
@@ -86,10 +85,6 @@ const GgufFileType* FindGgufFileType(std::string_view name) {
   return nullptr;
 }
 
-std::span<const GgufFileType> AllGgufFileTypes() {
-  return kFileTypes;
-}
-
 std::string_view GgufArchitectureName(Architecture architecture) {
   switch (architecture) {
     case Architecture::kLlama:
@@ -145,7 +140,7 @@ void PutFileType(const GgufFileType& type, GgufWriter* writer) {
   writer->PutUint32("general.quantization_version", 2);
 }
 
-void PutVocabulary(const TextAssets::GgufVocabulary& vocabulary, std::string_view chat_template, GgufWriter* writer) {
+void PutVocabulary(const GgufVocabulary& vocabulary, std::string_view chat_template, GgufWriter* writer) {
   writer->PutString("tokenizer.ggml.model", vocabulary.model);
   if (!vocabulary.pre.empty()) writer->PutString("tokenizer.ggml.pre", vocabulary.pre);
   writer->PutStrings("tokenizer.ggml.tokens", vocabulary.tokens);

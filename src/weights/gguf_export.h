@@ -19,7 +19,6 @@ struct GgufFileType {
 };
 // Null when there is no such type; case-insensitive.
 const GgufFileType* FindGgufFileType(std::string_view name);
-std::span<const GgufFileType> AllGgufFileTypes();
 
 // "llama", "qwen2" or "qwen3". Mistral's files are of the first kind.
 std::string_view GgufArchitectureName(Architecture architecture);
@@ -33,7 +32,7 @@ void InterleaveVector(std::int64_t head_dim, std::span<float> bias);
 Result<> PutConfig(const ModelConfig& config, const GenerationConfig& generation, std::string_view model_name,
                    GgufWriter* writer);
 void PutFileType(const GgufFileType& type, GgufWriter* writer);
-void PutVocabulary(const TextAssets::GgufVocabulary& vocabulary, std::string_view chat_template, GgufWriter* writer);
+void PutVocabulary(const GgufVocabulary& vocabulary, std::string_view chat_template, GgufWriter* writer);
 
 // The divisors of rope_freqs.weight that say what this scaling does, [rotary_dim / 2]; empty where keys say it.
 std::vector<float> FrequencyDivisors(const ModelConfig& config);

@@ -1,5 +1,4 @@
 // The tokenizer block of a GGUF file.
-#include <algorithm>
 
 #include "base/mapped_file.h"
 #include "weights/config_limits.h"
@@ -17,7 +16,7 @@ std::vector<std::string> Copy(const std::vector<std::string_view>& views) {
   return {views.begin(), views.end()};
 }
 
-Result<> ReadIds(const GgufFile& file, TextAssets::GgufVocabulary* vocabulary) {
+Result<> ReadIds(const GgufFile& file, GgufVocabulary* vocabulary) {
   const auto last = static_cast<std::int64_t>(vocabulary->tokens.size()) - 1;
   QUIRE_TRY(vocabulary->bos_id, file.OptionalInt("tokenizer.ggml.bos_token_id", 0, last));
   QUIRE_TRY(vocabulary->eos_id, file.OptionalInt("tokenizer.ggml.eos_token_id", 0, last));
@@ -31,7 +30,7 @@ Result<> ReadIds(const GgufFile& file, TextAssets::GgufVocabulary* vocabulary) {
 }  // namespace
 
 Result<TextAssets> ReadGgufTextAssets(const GgufFile& file) {
-  TextAssets::GgufVocabulary vocabulary;
+  GgufVocabulary vocabulary;
   QUIRE_TRY(const auto model, file.OptionalString("tokenizer.ggml.model"));
   QUIRE_TRY(const auto tokens, file.Strings("tokenizer.ggml.tokens"));
   if (!model || tokens.empty()) {

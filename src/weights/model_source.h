@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "base/gguf_vocabulary.h"
 #include "base/result.h"
 #include "weights/model_config.h"
 #include "weights/tensor_source.h"
@@ -23,16 +23,6 @@ namespace quire::weights {
 struct TextAssets {
   std::string tokenizer_json;       // contents of tokenizer.json
   std::string sentencepiece_model;  // contents of tokenizer.model, when there is no tokenizer.json
-  // GGUF's tokenizer.ggml.*, in the words of text/tokenizer.h (weights cannot include text).
-  struct GgufVocabulary {
-    std::string model, pre;
-    std::vector<std::string> tokens;
-    std::vector<float> scores;
-    std::vector<std::int32_t> token_types;
-    std::vector<std::string> merges;
-    std::optional<std::int64_t> bos_id, eos_id, unk_id;
-    std::optional<bool> add_bos, add_eos, add_space_prefix;
-  };
   std::optional<GgufVocabulary> gguf_vocabulary;
   std::string tokenizer_config_json;  // "" when there is none
   std::string chat_template;          // "" when there is none

@@ -64,7 +64,7 @@ class VocabularyExporter {
                      const ModelConfig& config)
       : root_(root), assets_(assets), name_(name), config_(config) {}
 
-  Result<TextAssets::GgufVocabulary> Export() {
+  Result<GgufVocabulary> Export() {
     model_ = Member(&root_, "model");
     if (StringMember(model_, "type") != "BPE") {
       return Fail(ErrorCode::kUnsupported, "{}: a tokenizer of the type \"{}\" cannot be written to GGUF; BPE can",
@@ -265,13 +265,13 @@ class VocabularyExporter {
   std::string_view name_;
   const ModelConfig& config_;
   const json::value* model_ = nullptr;
-  TextAssets::GgufVocabulary vocabulary_;
+  GgufVocabulary vocabulary_;
   std::unordered_map<std::string, std::int64_t> ids_;
 };
 
 }  // namespace
 
-Result<TextAssets::GgufVocabulary> VocabularyFromTokenizerJson(const TextAssets& assets, std::string_view name,
+Result<GgufVocabulary> VocabularyFromTokenizerJson(const TextAssets& assets, std::string_view name,
                                                                const ModelConfig& config) {
   QUIRE_TRY(const json::value root, ParseJson(assets.tokenizer_json, name));
   return VocabularyExporter(root, assets, name, config).Export();

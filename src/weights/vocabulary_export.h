@@ -14,7 +14,7 @@ namespace quire::weights {
 // is an error: another one would cut texts differently. The vocabulary is padded with unused tokens to the rows of
 // the model's embedding.
 // The begin and end of a text are the tokens that the assets name, else those of the post-processor and the config.
-Result<TextAssets::GgufVocabulary> VocabularyFromTokenizerJson(const TextAssets& assets, std::string_view name,
+Result<GgufVocabulary> VocabularyFromTokenizerJson(const TextAssets& assets, std::string_view name,
                                                                const ModelConfig& config);
 
 }  // namespace quire::weights

@@ -22,7 +22,7 @@ std::string Split(std::string_view pattern) {
       pattern);
 }
 
-Result<TextAssets::GgufVocabulary> Export(std::string_view members, std::string bos = "", std::string eos = "<|end|>",
+Result<GgufVocabulary> Export(std::string_view members, std::string bos = "", std::string eos = "<|end|>",
                                           int vocab_size = 6) {
   ModelConfig config;
   config.vocab_size = vocab_size;
