@@ -171,6 +171,28 @@ constexpr FieldSpec<Fields> kTable[] = {
     {"watermarking", UnsupportedField{&IsNever}},
     {"moderation", UnsupportedField{&IsNever}},
     {"thinking_token_budget", UnsupportedField{&IsNever}},
+
+    // What clients of other servers (SGLang, llama.cpp) send.
+    {"cache_prompt", NoEffectField{}},
+    {"id_slot", NoEffectField{}},
+    {"stop_regex", UnsupportedField{&IsEmptyValue}},
+    {"no_stop_trim", UnsupportedField{&IsFalse}},
+    {"min_new_tokens", UnsupportedField{&IsZero}},
+    {"return_hidden_states", UnsupportedField{&IsFalse}},
+    {"lora_path", UnsupportedField{&IsNever}},
+    {"lora", UnsupportedField{&IsEmptyValue}},
+    {"n_predict", UnsupportedField{&IsNever}},
+    {"n_keep", UnsupportedField{&IsZero}},
+    {"n_discard", UnsupportedField{&IsZero}},
+    {"t_max_predict_ms", UnsupportedField{&IsZero}},
+    {"timings_per_token", UnsupportedField{&IsFalse}},
+    {"samplers", UnsupportedField{&IsNever}},
+    {"repeat_penalty", UnsupportedField{&IsOne}},
+    {"typical_p", UnsupportedField{&IsOne}},
+    {"dynatemp_range", UnsupportedField{&IsZero}},
+    {"dry_multiplier", UnsupportedField{&IsZero}},
+    {"xtc_probability", UnsupportedField{&IsZero}},
+    {"mirostat", UnsupportedField{&IsZero}},
 };
 
 }  // namespace

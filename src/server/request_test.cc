@@ -105,6 +105,13 @@ constexpr Refusal kCommonRefusals[] = {
     {R"("bad_words":["a"])", "bad_words"},
     {R"("logits_processors":["a"])", "logits_processors"},
     {R"("kv_transfer_params":{"a":1})", "kv_transfer_params"},
+    {R"("stop_regex":"a+")", "stop_regex"},
+    {R"("lora_path":"a")", "lora_path"},
+    {R"("samplers":["top_k"])", "samplers"},
+    {R"("repeat_penalty":1.1)", "repeat_penalty"},
+    {R"("dry_multiplier":0.8)", "dry_multiplier"},
+    {R"("xtc_probability":0.5)", "xtc_probability"},
+    {R"("mirostat":2)", "mirostat"},
 };
 
 TEST(Requests, RefuseWrongValuesByName) {
