@@ -1,7 +1,6 @@
 // `quire inspect`: what a model file holds, without loading it.
-#include <algorithm>
 #include <map>
-#include <optional>
+#include <type_traits>
 
 #include "base/json.h"
 #include "cli/command.h"
@@ -59,10 +58,18 @@ std::string_view RopeName(weights::RopeType type) {
   return "";
 }
 
-// The configuration as names and values, for both kinds of output.
-std::vector<std::pair<std::string_view, std::string>> ConfigRows(const weights::ModelConfig& config) {
-  std::vector<std::pair<std::string_view, std::string>> rows;
-  const auto add = [&](std::string_view name, const auto& value) { rows.emplace_back(name, fmt::format("{}", value)); };
+struct ConfigRow {
+  std::string_view name;
+  std::string value;
+  bool is_text;  // else a number, true or false
+};
+
+// For both kinds of output.
+std::vector<ConfigRow> ConfigRows(const weights::ModelConfig& config) {
+  std::vector<ConfigRow> rows;
+  const auto add = [&](std::string_view name, const auto& value) {
+    rows.push_back({name, fmt::format("{}", value), std::is_convertible_v<decltype(value), std::string_view>});
+  };
   add("architecture", config.architecture_name);
   add("vocab_size", config.vocab_size);
   add("hidden_size", config.hidden_size);
@@ -91,7 +98,7 @@ std::int64_t KvBytesPerToken(const weights::ModelConfig& config) {
 void PrintText(const InspectFlags& flags, const weights::ModelSource& source) {
   const weights::ModelConfig& config = source.config();
   fmt::print("{} ({})\n\n", flags.model.string(), source.is_gguf() ? "GGUF" : "Hugging Face folder");
-  for (const auto& [name, value] : ConfigRows(config)) fmt::print("  {:<26}{}\n", name, Printable(value));
+  for (const ConfigRow& row : ConfigRows(config)) fmt::print("  {:<26}{}\n", row.name, Printable(row.value));
   fmt::print("  {:<26}{}\n", "eos_token_ids", fmt::join(config.eos_token_ids, ", "));
   fmt::print("  {:<26}{} per token in bf16\n\n", "keys and values", FormatBytes(KvBytesPerToken(config)));
   std::int64_t parameters = 0;
@@ -117,7 +124,10 @@ void PrintJson(const InspectFlags& flags, const weights::ModelSource& source) {
   writer.BeginObject().Key("path").String(flags.model.native());
   writer.Key("format").String(source.is_gguf() ? "gguf" : "huggingface");
   writer.Key("config").BeginObject();
-  for (const auto& [name, value] : ConfigRows(source.config())) writer.Key(name).String(value);
+  for (const ConfigRow& row : ConfigRows(source.config())) {
+    writer.Key(row.name);
+    row.is_text ? writer.String(row.value) : writer.Raw(row.value);
+  }
   writer.EndObject();
   writer.Key("kv_bytes_per_token").Int(KvBytesPerToken(source.config()));
   writer.Key("types").BeginObject();

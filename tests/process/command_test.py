@@ -137,6 +137,7 @@ class CommandTest(unittest.TestCase):
     def test_inspect_counts_the_tensors(self):
         report = json.loads(self.expect_success(quire("inspect", str(DEMO), "--json")))
         self.assertEqual(report["config"]["architecture"], "Qwen3ForCausalLM")
+        self.assertEqual(report["config"]["num_layers"], 6)
         self.assertEqual(sum(total["tensors"] for total in report["types"].values()), len(report["tensors"]))
         self.assertIn("embed_tokens", self.expect_success(quire("inspect", str(DEMO), "--tensors")))
 
