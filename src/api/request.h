@@ -1,7 +1,6 @@
 // What the front end asks of an engine.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

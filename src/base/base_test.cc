@@ -14,7 +14,6 @@
 #include <numeric>
 #include <random>
 #include <string>
-#include <thread>
 
 #include "base/aligned_buffer.h"
 #include "base/bounded_queue.h"

@@ -2,14 +2,12 @@
 // drain what is left, then report the end. Safe for any number of producers and consumers.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace quire {
 
@@ -29,35 +27,14 @@ class BoundedQueue {
     return true;
   }
 
-  // Waits for room; false when the queue is closed.
-  [[nodiscard]] bool Push(T value) {
-    {
-      std::unique_lock lock(mutex_);
-      not_full_.wait(lock, [&] { return closed_ || items_.size() < capacity_; });
-      if (closed_) return false;
-      items_.push_back(std::move(value));
-    }
-    not_empty_.notify_one();
-    return true;
-  }
-
   // Waits for an item; nothing when the queue is closed and drained.
   std::optional<T> Pop() {
     std::unique_lock lock(mutex_);
     not_empty_.wait(lock, [&] { return closed_ || !items_.empty(); });
-    return TakeFront(lock);
-  }
-
-  // The same, for at most `timeout`.
-  std::optional<T> PopFor(std::chrono::nanoseconds timeout) {
-    std::unique_lock lock(mutex_);
-    not_empty_.wait_for(lock, timeout, [&] { return closed_ || !items_.empty(); });
-    return TakeFront(lock);
-  }
-
-  std::optional<T> TryPop() {
-    std::unique_lock lock(mutex_);
-    return TakeFront(lock);
+    if (items_.empty()) return std::nullopt;
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    return item;
   }
 
   void Close() {
@@ -66,32 +43,12 @@ class BoundedQueue {
       closed_ = true;
     }
     not_empty_.notify_all();
-    not_full_.notify_all();
   }
-
-  std::size_t size() const {
-    const std::lock_guard lock(mutex_);
-    return items_.size();
-  }
-  bool closed() const {
-    const std::lock_guard lock(mutex_);
-    return closed_;
-  }
-  std::size_t capacity() const { return capacity_; }
 
  private:
-  std::optional<T> TakeFront(std::unique_lock<std::mutex>& lock) {
-    if (items_.empty()) return std::nullopt;
-    std::optional<T> item(std::move(items_.front()));
-    items_.pop_front();
-    lock.unlock();
-    not_full_.notify_one();
-    return item;
-  }
-
   const std::size_t capacity_;
-  mutable std::mutex mutex_;  // guards items_ and closed_
-  std::condition_variable not_empty_, not_full_;
+  std::mutex mutex_;  // guards items_ and closed_
+  std::condition_variable not_empty_;
   std::deque<T> items_;
   bool closed_ = false;
 };

@@ -161,14 +161,29 @@ void AppendJsonString(std::string_view text, bool ascii_only, std::string* out) 
     }
     ++i;
     switch (c) {
-      case '"': out->append("\\\""); break;
-      case '\\': out->append("\\\\"); break;
-      case '\n': out->append("\\n"); break;
-      case '\r': out->append("\\r"); break;
-      case '\t': out->append("\\t"); break;
-      case '\b': out->append("\\b"); break;
-      case '\f': out->append("\\f"); break;
-      default: c < 0x20 || (ascii_only && c == 0x7F) ? escape(c) : out->push_back(static_cast<char>(c));
+      case '"':
+        out->append("\\\"");
+        break;
+      case '\\':
+        out->append("\\\\");
+        break;
+      case '\n':
+        out->append("\\n");
+        break;
+      case '\r':
+        out->append("\\r");
+        break;
+      case '\t':
+        out->append("\\t");
+        break;
+      case '\b':
+        out->append("\\b");
+        break;
+      case '\f':
+        out->append("\\f");
+        break;
+      default:
+        c < 0x20 || (ascii_only && c == 0x7F) ? escape(c) : out->push_back(static_cast<char>(c));
     }
   }
   out->push_back('"');
@@ -194,7 +209,9 @@ void AppendShortest(Number value, std::string* out) {
 }
 }  // namespace
 
-void AppendJsonDouble(double value, std::string* out) { AppendShortest(value, out); }
+void AppendJsonDouble(double value, std::string* out) {
+  AppendShortest(value, out);
+}
 
 JsonWriter& JsonWriter::Open(char bracket) {
   BeforeValue();
@@ -228,8 +245,12 @@ JsonWriter& JsonWriter::String(std::string_view value) {
   return *this;
 }
 
-JsonWriter& JsonWriter::Int(std::int64_t value) { return Raw(std::to_string(value)); }
-JsonWriter& JsonWriter::Uint(std::uint64_t value) { return Raw(std::to_string(value)); }
+JsonWriter& JsonWriter::Int(std::int64_t value) {
+  return Raw(std::to_string(value));
+}
+JsonWriter& JsonWriter::Uint(std::uint64_t value) {
+  return Raw(std::to_string(value));
+}
 
 JsonWriter& JsonWriter::Double(double value) {
   BeforeValue();
@@ -243,8 +264,12 @@ JsonWriter& JsonWriter::Float(float value) {
   return *this;
 }
 
-JsonWriter& JsonWriter::Bool(bool value) { return Raw(value ? "true" : "false"); }
-JsonWriter& JsonWriter::Null() { return Raw("null"); }
+JsonWriter& JsonWriter::Bool(bool value) {
+  return Raw(value ? "true" : "false");
+}
+JsonWriter& JsonWriter::Null() {
+  return Raw("null");
+}
 
 JsonWriter& JsonWriter::Raw(std::string_view json_text) {
   BeforeValue();
@@ -254,12 +279,18 @@ JsonWriter& JsonWriter::Raw(std::string_view json_text) {
 
 JsonWriter& JsonWriter::Value(const json::value& value) {
   switch (value.kind()) {
-    case json::kind::null: return Null();
-    case json::kind::bool_: return Bool(value.get_bool());
-    case json::kind::int64: return Int(value.get_int64());
-    case json::kind::uint64: return Uint(value.get_uint64());
-    case json::kind::double_: return Double(value.get_double());
-    case json::kind::string: return String(value.get_string());
+    case json::kind::null:
+      return Null();
+    case json::kind::bool_:
+      return Bool(value.get_bool());
+    case json::kind::int64:
+      return Int(value.get_int64());
+    case json::kind::uint64:
+      return Uint(value.get_uint64());
+    case json::kind::double_:
+      return Double(value.get_double());
+    case json::kind::string:
+      return String(value.get_string());
     case json::kind::array:
       BeginArray();
       for (const json::value& item : value.get_array()) Value(item);

@@ -5,7 +5,6 @@
 #include <boost/json/value.hpp>
 #include <concepts>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 

@@ -35,10 +35,6 @@ Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
   return file;
 }
 
-void MappedFile::AdviseSequential() const {
-  if (data_) ::madvise(const_cast<std::byte*>(data_.get()), size_, MADV_SEQUENTIAL);
-}
-
 void MappedFile::Release(std::span<const std::byte> part) const {
   if (part.empty()) return;
   DCHECK(part.data() >= data_.get() && part.data() + part.size() <= data_.get() + size_);

@@ -20,8 +20,6 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
   const std::filesystem::path& path() const { return path_; }
 
-  // Tells the kernel that the file will be read front to back, once.
-  void AdviseSequential() const;
   // Gives back the pages of `part`, which must lie in bytes(); they are read again from the file when touched.
   void Release(std::span<const std::byte> part) const;
 

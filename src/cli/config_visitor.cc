@@ -1,7 +1,6 @@
 #include "cli/config_visitor.h"
 
 #include <algorithm>
-#include <charconv>
 
 namespace quire::cli {
 

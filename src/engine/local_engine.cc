@@ -1,7 +1,6 @@
 #include "engine/local_engine.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "base/check.h"
 #include "base/log.h"

@@ -1,6 +1,5 @@
 #include "kv/cache_namespace.h"
 
-#include <cstddef>
 
 namespace quire::kv {
 namespace {

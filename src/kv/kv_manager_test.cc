@@ -6,8 +6,6 @@
 
 #include <array>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "kv/kv_test_util.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <utility>
 #include <vector>
 
 #include "base/strong_id.h"

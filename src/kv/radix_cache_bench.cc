@@ -3,10 +3,8 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"

@@ -2,7 +2,6 @@
 // whatever the batch; threads share rows or outputs.
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "base/check.h"
 #include "models/decoder.h"

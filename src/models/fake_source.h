@@ -106,7 +106,6 @@ class FakeSource final : public weights::ModelSource {
     tensor->type = weights::FindTypeByName("F32");
     tensor->data = data;
   }
-  weights::ModelConfig& mutable_config() { return config_; }
 
   const weights::ModelConfig& config() const override { return config_; }
   const weights::GenerationConfig& generation_config() const override { return generation_config_; }

@@ -2,9 +2,7 @@
 // with all threads, gives the file's pages back, and knows in the end which tensors nobody asked for.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>

@@ -1,6 +1,5 @@
 #include "nn/exec_context.h"
 
-#include <utility>
 
 namespace quire::nn {
 

@@ -1,7 +1,6 @@
 #include "nn/kv_pool.h"
 
 #include <cstring>
-#include <utility>
 
 #include "base/check.h"
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "base/aligned_buffer.h"
 #include "base/result.h"

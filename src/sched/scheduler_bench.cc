@@ -1,7 +1,6 @@
 // What a step costs besides the model: Plan and Commit with 256 sequences that decode.
 #include <benchmark/benchmark.h>
 
-#include <chrono>
 #include <cstdint>
 #include <random>
 #include <utility>

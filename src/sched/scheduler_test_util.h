@@ -6,8 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>

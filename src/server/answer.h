@@ -2,7 +2,6 @@
 // knows nothing of sockets, and one thread at a time uses it.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

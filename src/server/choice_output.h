@@ -43,11 +43,9 @@ class ChoiceOutput {
   // What comes after the end of the choice is ignored.
   void Push(const EngineEvent& event);
 
-  // kNone while it goes on. A stop string ends a choice before the engine knows: then `ended_by_text` is
-  // true.
+  // kNone while it goes on. A stop string, which is then the stop reason, ends a choice before the engine knows.
   FinishReason finish_reason() const { return finish_reason_; }
   const StopReason& stop_reason() const { return stop_reason_; }
-  bool ended_by_text() const { return std::holds_alternative<std::string>(stop_reason_); }
   int num_tokens() const { return num_tokens_; }
 
   bool has_text() const { return !text_.empty(); }

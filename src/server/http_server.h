@@ -2,7 +2,6 @@
 // the only header that knows of connections; Asio and Beast stay inside http_server.cc and http_session.h.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include "server/logprobs_json.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/utf8.h"
 

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <iterator>
-#include <span>
+#include <mutex>
 #include <vector>
 
 namespace quire::server {

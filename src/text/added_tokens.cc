@@ -1,6 +1,5 @@
 #include "text/added_tokens.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/utf8.h"

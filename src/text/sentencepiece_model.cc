@@ -1,7 +1,5 @@
 // Reads SentencePiece's `.model` file: the few fields of its protobuf message that decide ids, straight off the wire.
-#include <bit>
 #include <cstring>
-#include <utility>
 
 #include "text/sentencepiece_parts.h"
 #include "text/tokenizer.h"

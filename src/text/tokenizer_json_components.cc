@@ -1,5 +1,4 @@
 // The normalizer, the pre-tokenizer and the decoder of a tokenizer.json.
-#include <optional>
 #include <string>
 #include <utility>
 

@@ -1,7 +1,6 @@
 // GGUF metadata → ModelConfig and GenerationConfig.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "weights/config_limits.h"
 #include "weights/gguf_model.h"

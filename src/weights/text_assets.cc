@@ -1,6 +1,5 @@
 #include "weights/text_assets.h"
 
-#include <array>
 #include <string>
 #include <system_error>
 

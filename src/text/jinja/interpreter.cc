@@ -1,6 +1,5 @@
 #include "text/jinja/interpreter.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "text/jinja/builtins.h"

@@ -1,7 +1,6 @@
 // The `loop` variable of a for, which also reads the sequence: one item ahead when it is asked for the next one.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "text/jinja/repr.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/utf8.h"
