@@ -14,13 +14,13 @@ namespace quire {
 // Order of application, as vLLM documents it: logit_bias, min_tokens (masks the stop ids), repetition, frequency and
 // presence penalties, temperature, min_p, top_k, top_p, then the draw. Logprobs are log-softmax of the raw logits.
 struct SamplingParams {
-  double temperature = 1.0;         // ≥ 0; 0 is greedy
-  int top_k = 0;                    // 0 (or -1 on the wire): off
-  double top_p = 1.0;               // (0, 1]; 0 on the wire is greedy
-  double min_p = 0.0;               // [0, 1]
-  double repetition_penalty = 1.0;  // > 0; over prompt and output
-  double presence_penalty = 0.0;    // [-2, 2]; over output only
-  double frequency_penalty = 0.0;   // [-2, 2]; over output only
+  double temperature = 1.0;                           // ≥ 0; 0 is greedy
+  int top_k = 0;                                      // 0 (or -1 on the wire): off
+  double top_p = 1.0;                                 // (0, 1]; 0 on the wire is greedy
+  double min_p = 0.0;                                 // [0, 1]
+  double repetition_penalty = 1.0;                    // > 0; over prompt and output
+  double presence_penalty = 0.0;                      // [-2, 2]; over output only
+  double frequency_penalty = 0.0;                     // [-2, 2]; over output only
   std::vector<std::pair<TokenId, float>> logit_bias;  // [-100, 100] each
   // Always set when the engine sees it: the front end draws one when the client gave none. Choice i of n draws from
   // its own stream of the same seed.

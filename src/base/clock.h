@@ -32,6 +32,8 @@ class ManualClock final : public Clock {
   TimePoint now_{};
 };
 
-inline double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+inline double Seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace quire

@@ -25,8 +25,8 @@ constexpr std::array<std::uint32_t, 4> Philox4x32(std::uint64_t key, std::array<
 
 // Uniform in [0, 1) with 53 bits, the `draw`-th of the stream (seed, position).
 constexpr double UniformDouble(std::uint64_t seed, std::uint64_t position, std::uint32_t draw = 0) {
-  const auto bits = Philox4x32(seed, {static_cast<std::uint32_t>(position),
-                                      static_cast<std::uint32_t>(position >> 32), draw, 0});
+  const auto bits =
+      Philox4x32(seed, {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), draw, 0});
   return static_cast<double>(((std::uint64_t{bits[0]} << 32) | bits[1]) >> 11) * 0x1p-53;
 }
 

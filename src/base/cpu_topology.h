@@ -11,12 +11,12 @@
 namespace quire {
 
 struct CpuTopology {
-  std::vector<int> allowed_cpus;          // the affinity mask
-  std::vector<int> core_cpus;             // one allowed CPU for each physical core of the fastest kind
+  std::vector<int> allowed_cpus;           // the affinity mask
+  std::vector<int> core_cpus;              // one allowed CPU for each physical core of the fastest kind
   std::optional<double> cgroup_cpu_quota;  // CPUs' worth of time that the cgroup grants, if limited
-  int num_threads = 1;                    // the choice
-  std::vector<int> thread_cpus;           // the CPU of each of them; empty where a quota is below the cores
-  std::string Describe() const;           // "2 threads (2 physical cores allowed, no CPU quota)"
+  int num_threads = 1;                     // the choice
+  std::vector<int> thread_cpus;            // the CPU of each of them; empty where a quota is below the cores
+  std::string Describe() const;            // "2 threads (2 physical cores allowed, no CPU quota)"
 };
 
 CpuTopology DetectCpuTopology();

@@ -14,7 +14,9 @@ struct F16 {
   std::uint16_t bits = 0;
 };
 
-constexpr float ToFloat(Bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
+constexpr float ToFloat(Bf16 x) {
+  return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
+}
 
 constexpr Bf16 ToBf16(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);

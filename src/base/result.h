@@ -39,10 +39,9 @@ template <typename... Args>
 
 // The same, naming the request field that is to blame.
 template <typename... Args>
-[[nodiscard]] std::unexpected<Error> FailParam(std::string param, fmt::format_string<Args...> format,
-                                               Args&&... args) {
-  return std::unexpected(Error{ErrorCode::kInvalidArgument,
-                               fmt::format(format, std::forward<Args>(args)...), std::move(param)});
+[[nodiscard]] std::unexpected<Error> FailParam(std::string param, fmt::format_string<Args...> format, Args&&... args) {
+  return std::unexpected(
+      Error{ErrorCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...), std::move(param)});
 }
 
 }  // namespace quire
@@ -51,17 +50,15 @@ template <typename... Args>
 #define QUIRE_CONCAT(a, b) QUIRE_CONCAT_INNER(a, b)
 
 // QUIRE_TRY(auto file, MappedFile::Open(path));   declares `file`, or returns the error to the caller.
-#define QUIRE_TRY(declaration, expression) \
-  QUIRE_TRY_INNER(QUIRE_CONCAT(quire_try_, __LINE__), declaration, expression)
-#define QUIRE_TRY_INNER(temporary, declaration, expression)                             \
-  auto&& temporary = (expression);                                                      \
-  if (!temporary.has_value()) return std::unexpected(std::move(temporary).error());     \
+#define QUIRE_TRY(declaration, expression) QUIRE_TRY_INNER(QUIRE_CONCAT(quire_try_, __LINE__), declaration, expression)
+#define QUIRE_TRY_INNER(temporary, declaration, expression)                         \
+  auto&& temporary = (expression);                                                  \
+  if (!temporary.has_value()) return std::unexpected(std::move(temporary).error()); \
   declaration = *std::move(temporary)
 
 // The same for a Result<> without a value.
-#define QUIRE_TRY_VOID(expression)                                                     \
-  do {                                                                                 \
-    auto&& quire_try_result = (expression);                                            \
-    if (!quire_try_result.has_value())                                                 \
-      return std::unexpected(std::move(quire_try_result).error());                     \
+#define QUIRE_TRY_VOID(expression)                                                                  \
+  do {                                                                                              \
+    auto&& quire_try_result = (expression);                                                         \
+    if (!quire_try_result.has_value()) return std::unexpected(std::move(quire_try_result).error()); \
   } while (false)

@@ -56,8 +56,8 @@ class ThreadPool {
   void WorkerLoop(int thread);
 
   const int num_threads_;
-  ErasedTask task_ = nullptr;   // written before generation_ is released, read after it is acquired
-  void* context_ = nullptr;     // likewise
+  ErasedTask task_ = nullptr;  // written before generation_ is released, read after it is acquired
+  void* context_ = nullptr;    // likewise
   alignas(64) std::atomic<std::uint64_t> generation_{0};  // one more for every task; release publishes the task
   alignas(64) std::atomic<int> pending_{0};               // workers still busy; release publishes their writes
   std::mutex mutex_;  // guards the sleep of the workers: none may miss a generation between look and wait

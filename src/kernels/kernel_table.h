@@ -41,30 +41,32 @@ inline constexpr int kPanelWidth = 16;
 struct FormatTraits {
   std::string_view name;
   bool integer;
-  int group;           // inner elements that share a scale; 1 for float formats
+  int group;  // inner elements that share a scale; 1 for float formats
   int zero_point;
-  int scale_bytes;     // of one scale
+  int scale_bytes;  // of one scale
   bool has_min;
 };
 const FormatTraits& Traits(WeightFormat format);
 
 // Bytes of one panel for an inner dimension of k.
 std::size_t PanelBytes(WeightFormat format, std::int64_t k);
-inline std::int64_t NumPanels(std::int64_t n) { return (n + kPanelWidth - 1) / kPanelWidth; }
+inline std::int64_t NumPanels(std::int64_t n) {
+  return (n + kPanelWidth - 1) / kPanelWidth;
+}
 
 // A packed matrix; a view. `data` is 64-byte aligned.
 struct PackedMatrix {
   WeightFormat format = WeightFormat::kF32;
-  std::int64_t n = 0, k = 0;  // outputs, inputs
+  std::int64_t n = 0, k = 0;        // outputs, inputs
   const std::byte* data = nullptr;  // [NumPanels(n)][PanelBytes(format, k)]
 };
 
 // One row of W on its way from a file into a panel. Float formats read `values` only; integer formats the others.
 struct WeightRow {
-  const float* values = nullptr;         // [k]
-  const std::uint8_t* codes = nullptr;   // [k]
-  const float* scales = nullptr;         // [k / group]
-  const float* mins = nullptr;           // [k / group]
+  const float* values = nullptr;        // [k]
+  const std::uint8_t* codes = nullptr;  // [k]
+  const float* scales = nullptr;        // [k / group]
+  const float* mins = nullptr;          // [k / group]
 };
 
 // Writes rows (at most 16; the missing ones become zero weights) into one panel. Scalar, the same on every tier.
@@ -88,8 +90,8 @@ struct GemmArgs {
   std::int64_t num_rows = 0;               // m
   const PackedMatrix* weights = nullptr;
   std::int64_t panel_begin = 0, panel_end = 0;  // the panels to compute
-  float* out = nullptr;                    // [m, ld_out]; column c of the matrix goes to out[r · ld_out + c]
-  std::int64_t ld_out = 0;                 // padding columns beyond n are not written
+  float* out = nullptr;                         // [m, ld_out]; column c of the matrix goes to out[r · ld_out + c]
+  std::int64_t ld_out = 0;                      // padding columns beyond n are not written
 };
 
 // ---- Keys and values -----------------------------------------------------------------------------------------------
@@ -121,13 +123,13 @@ struct KvLayout {
 
 struct StoreKvArgs {
   const KvLayout* layout = nullptr;
-  std::byte* pool = nullptr;                // block b at b · layout->block_bytes()
+  std::byte* pool = nullptr;  // block b at b · layout->block_bytes()
   int layer = 0;
   std::int64_t num_tokens = 0;
-  const std::int64_t* slots = nullptr;      // [num_tokens] block id · block_size + offset
-  const float* k = nullptr;                 // token t, head h: k + t · stride + h · head_dim
-  const float* v = nullptr;                 // likewise
-  std::int64_t stride = 0;                  // floats between tokens
+  const std::int64_t* slots = nullptr;  // [num_tokens] block id · block_size + offset
+  const float* k = nullptr;             // token t, head h: k + t · stride + h · head_dim
+  const float* v = nullptr;             // likewise
+  std::int64_t stride = 0;              // floats between tokens
 };
 
 // Causal attention of consecutive tokens of one sequence against its own cached keys, for the query heads that share
@@ -140,16 +142,16 @@ struct AttentionArgs {
   const std::int32_t* blocks = nullptr;  // block ids of the sequence, from position 0
   int layer = 0;
   int kv_head = 0;
-  int group = 1;                    // query heads of this KV head
+  int group = 1;  // query heads of this KV head
   std::int64_t first_position = 0;
   std::int64_t num_queries = 0;
-  const float* q = nullptr;         // query i, head g: q + i · q_stride + g · head_dim
+  const float* q = nullptr;  // query i, head g: q + i · q_stride + g · head_dim
   std::int64_t q_stride = 0;
-  float scale = 1;                  // multiplies q · k
-  std::int64_t window = 0;          // 0: no sliding window
-  float* out = nullptr;             // as q
+  float scale = 1;          // multiplies q · k
+  std::int64_t window = 0;  // 0: no sliding window
+  float* out = nullptr;     // as q
   std::int64_t out_stride = 0;
-  std::byte* scratch = nullptr;     // attention_scratch_bytes(layout, group), 64-byte aligned, one per thread
+  std::byte* scratch = nullptr;  // attention_scratch_bytes(layout, group), 64-byte aligned, one per thread
 };
 inline constexpr int kAttentionPartition = 256;
 
@@ -162,8 +164,8 @@ struct KernelTable {
   ActivationKind (*activation_kind)(WeightFormat) = nullptr;
   std::size_t (*activation_row_bytes)(ActivationKind, std::int64_t k) = nullptr;  // a multiple of 64
   // x [num_rows, k] with row stride ld_x → prepared rows at `out`.
-  void (*prepare_activations)(ActivationKind, const float* x, std::int64_t num_rows, std::int64_t k,
-                              std::int64_t ld_x, std::byte* out) = nullptr;
+  void (*prepare_activations)(ActivationKind, const float* x, std::int64_t num_rows, std::int64_t k, std::int64_t ld_x,
+                              std::byte* out) = nullptr;
   // out = activations · Wᵀ for a range of panels.
   void (*gemm)(const GemmArgs&) = nullptr;
 

@@ -1,6 +1,5 @@
 #include "kv/cache_namespace.h"
 
-
 namespace quire::kv {
 namespace {
 

@@ -1,6 +1,5 @@
 #include "nn/exec_context.h"
 
-
 namespace quire::nn {
 
 Result<Workspace> Workspace::Create(std::size_t bytes) {

@@ -272,7 +272,7 @@ class VocabularyExporter {
 }  // namespace
 
 Result<GgufVocabulary> VocabularyFromTokenizerJson(const TextAssets& assets, std::string_view name,
-                                                               const ModelConfig& config) {
+                                                   const ModelConfig& config) {
   QUIRE_TRY(const json::value root, ParseJson(assets.tokenizer_json, name));
   return VocabularyExporter(root, assets, name, config).Export();
 }

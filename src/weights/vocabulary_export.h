@@ -15,6 +15,6 @@ namespace quire::weights {
 // the model's embedding.
 // The begin and end of a text are the tokens that the assets name, else those of the post-processor and the config.
 Result<GgufVocabulary> VocabularyFromTokenizerJson(const TextAssets& assets, std::string_view name,
-                                                               const ModelConfig& config);
+                                                   const ModelConfig& config);
 
 }  // namespace quire::weights

@@ -23,7 +23,7 @@ std::string Split(std::string_view pattern) {
 }
 
 Result<GgufVocabulary> Export(std::string_view members, std::string bos = "", std::string eos = "<|end|>",
-                                          int vocab_size = 6) {
+                              int vocab_size = 6) {
   ModelConfig config;
   config.vocab_size = vocab_size;
   config.eos_token_ids = {TokenId(2)};
