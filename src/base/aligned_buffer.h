@@ -27,10 +27,6 @@ class AlignedBuffer {
   std::span<T> as() {
     return {reinterpret_cast<T*>(data_.get()), size_ / sizeof(T)};
   }
-  template <typename T>
-  std::span<const T> as() const {
-    return {reinterpret_cast<const T*>(data_.get()), size_ / sizeof(T)};
-  }
 
  private:
   struct Unmap {

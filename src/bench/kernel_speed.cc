@@ -95,7 +95,7 @@ class Case {
                     .weights = &matrix,
                     .panel_begin = begin,
                     .panel_end = end,
-                    .out = reinterpret_cast<float*>(out_.data()),
+                    .out = out_.as<float>().data(),
                     .ld_out = matrix.n});
     });
   }

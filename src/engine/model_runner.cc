@@ -115,12 +115,12 @@ Result<> ModelRunner::Run(const sched::BatchPlan& plan, sched::StepResult* resul
   CHECK(result->sequences.size() == plan.sequences.size());
   CopyBlocks(plan);
   FillBatch(plan, result);
-  auto* hidden = reinterpret_cast<float*>(hidden_.data());
+  auto* hidden = hidden_.as<float>().data();
   model_->ForwardHidden(context_, {tokens_, slices_, logit_rows_}, &kv_, hidden);
 
   const auto hidden_size = static_cast<std::size_t>(model_->config().hidden_size);
   const auto vocab_size = static_cast<std::size_t>(model_->config().vocab_size);
-  auto* logits = reinterpret_cast<float*>(logits_.data());
+  auto* logits = logits_.as<float>().data();
   const auto row_step = static_cast<std::size_t>(logit_rows_max_);
   for (std::size_t first = 0; first < uses_.size(); first += row_step) {
     const std::size_t count = std::min(row_step, uses_.size() - first);
