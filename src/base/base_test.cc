@@ -55,7 +55,9 @@ TEST(Float16, EveryHalfSurvivesTheRoundTrip) {
     if (std::isnan(value)) continue;
     EXPECT_EQ(ToF16(value).bits, half.bits) << bits;
     const Bf16 brain{static_cast<std::uint16_t>(bits)};
-    if (!std::isnan(ToFloat(brain))) EXPECT_EQ(ToBf16(ToFloat(brain)).bits, brain.bits);
+    if (!std::isnan(ToFloat(brain))) {
+      EXPECT_EQ(ToBf16(ToFloat(brain)).bits, brain.bits);
+    }
   }
 }
 

@@ -181,7 +181,9 @@ TEST_P(SamplerTest, DrawsFollowTheDistribution) {
     };
     for (std::size_t i = 0; i < count.size(); ++i) {
       const double e = expected[i] * kDraws;
-      if (e == 0) EXPECT_EQ(count[i], 0) << "token " << i << " must not be drawn";
+      if (e == 0) {
+        EXPECT_EQ(count[i], 0) << "token " << i << " must not be drawn";
+      }
       if (e >= 5) {
         add_cell(e, count[i]);
       } else {
@@ -262,7 +264,9 @@ TEST_P(SamplerTest, LogprobsAreOfTheRawLogits) {
   for (std::size_t i = 0; i < a->top.size(); ++i) {
     const TokenLogprob& top = a->top[i];
     EXPECT_EQ(top.rank, static_cast<int>(i) + 1);
-    if (i > 0) EXPECT_LE(top.logprob, a->top[i - 1].logprob);
+    if (i > 0) {
+      EXPECT_LE(top.logprob, a->top[i - 1].logprob);
+    }
     EXPECT_NEAR(top.logprob, logits[static_cast<std::size_t>(top.id.value())] - max - std::log(sum), 2e-6);
   }
   Sampler sampler(GetParam(), 3000);

@@ -450,7 +450,9 @@ TEST(Scheduler, AbortOfAChoiceLeavesTheOthersAlone) {
       EXPECT_EQ(harness.EndOf(1, aborted).finish_reason, is_over ? FinishReason::kLength : FinishReason::kAbort);
       EXPECT_EQ(harness.TokensOf(1, aborted).size(), already);
       for (int other = 0; other < 3; ++other) {
-        if (other != aborted) EXPECT_EQ(harness.TokensOf(1, other), Ids(500, 6));
+        if (other != aborted) {
+          EXPECT_EQ(harness.TokensOf(1, other), Ids(500, 6));
+        }
       }
       const kv::KvManager& kv = harness.scheduler.kv();
       EXPECT_EQ(kv.num_available_blocks(), kv.num_blocks());
