@@ -66,9 +66,8 @@ Result<> LocalEngine::Submit(GenerateRequest request) {
     if (!live_.try_emplace(request.id, Live{request.sampling.n, request.sampling.n}).second) {
       return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);
     }
-    std::erase_if(inbox_.aborts, [&](const auto& abort) {
-      return abort.first == request.id;
-    });  // that was for an earlier request with this id
+    // What was for an earlier request with this id.
+    std::erase_if(inbox_.aborts, [&](const auto& abort) { return abort.first == request.id; });
     ++num_queued_;
     inbox_.requests.emplace_back(std::move(request), now);
   }
@@ -82,7 +81,7 @@ void LocalEngine::Abort(RequestId id, std::optional<int> choice) {
     const auto found = live_.find(id);
     if (found == live_.end()) return;
     if (choice && (*choice < 0 || *choice >= found->second.num_choices)) return;
-    inbox_.aborts.emplace(id, choice.value_or(kAllChoices));
+    inbox_.aborts.emplace(id, choice);
   }
   wake_.notify_one();
 }
@@ -179,9 +178,7 @@ void LocalEngine::Apply() {
       events_.push_back(std::move(event));
     }
   }
-  for (const auto& [id, choice] : taken_.aborts) {
-    engine_.Abort(id, choice == kAllChoices ? std::nullopt : std::optional(choice), &events_);
-  }
+  for (const auto& [id, choice] : taken_.aborts) engine_.Abort(id, choice, &events_);
   taken_.Clear();
 }
 

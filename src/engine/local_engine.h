@@ -63,11 +63,10 @@ class LocalEngine final : public EngineClient {
   void Stop(StopMode mode);
 
  private:
-  static constexpr int kAllChoices = -1;
   // What others want of the engine's thread.
   struct Inbox {
     std::vector<std::pair<GenerateRequest, TimePoint>> requests;  // with the time of arrival
-    std::set<std::pair<RequestId, int>> aborts;                   // choices, or kAllChoices; of live requests
+    std::set<std::pair<RequestId, std::optional<int>>> aborts;    // as Abort takes them; of live requests
     bool reset_prefix_cache = false;
 
     bool empty() const { return requests.empty() && aborts.empty() && !reset_prefix_cache; }
