@@ -13,6 +13,13 @@ using weights::TensorName;
 using weights::TensorPart;
 using weights::TensorRole;
 
+// TensorName without ".weight".
+std::string MatrixName(bool is_gguf, TensorRole role, int layer = 0) {
+  std::string name = TensorName(is_gguf, role, TensorPart::kWeight, layer);
+  name.resize(name.rfind('.'));
+  return name;
+}
+
 RowOrder RotaryRows(const weights::ModelConfig& config, bool is_gguf) {
   if (!is_gguf || !weights::GgufInterleavesRotaryRows(config.architecture)) return {};
   return {config.head_dim, config.rotary_dim};
@@ -48,9 +55,8 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const weights::ModelSource& sourc
   std::unique_ptr<Decoder> model(new Decoder(source.config(), options));
   WeightLoader loader(source, options, pool);
   const bool is_gguf = source.is_gguf();
-  QUIRE_TRY(nn::PackedWeights embedding,
-            loader.LoadMatrix(TensorName(is_gguf, TensorRole::kEmbedTokens, TensorPart::kWeight),
-                              model->config_.vocab_size, model->config_.hidden_size));
+  QUIRE_TRY(nn::PackedWeights embedding, loader.LoadMatrix(MatrixName(is_gguf, TensorRole::kEmbedTokens),
+                                                           model->config_.vocab_size, model->config_.hidden_size));
   model->embedding_ = embedding.matrix();
   model->storage_.push_back(std::move(embedding));
   for (int index = 0; index < model->config_.num_layers; ++index) {
@@ -77,18 +83,15 @@ Result<> Decoder::LoadHead(WeightLoader* loader, bool is_gguf) {
     lm_head_ = nn::Linear({embedding_}, {});
     return {};
   }
-  QUIRE_TRY(nn::PackedWeights head, loader->LoadMatrix(name, config_.vocab_size, config_.hidden_size));
-  lm_head_ = nn::Linear({head.matrix()}, {});
-  storage_.push_back(std::move(head));
+  const std::array head{MatrixPart{MatrixName(is_gguf, TensorRole::kLmHead), config_.vocab_size}};
+  QUIRE_TRY(lm_head_, loader->LoadLinear(head, config_.hidden_size, BiasRule::kNone, &storage_));
   return {};
 }
 
 Result<DecoderLayer> Decoder::LoadLayer(WeightLoader* loader, bool is_gguf, int index) {
   const auto full_name = [&](TensorRole role) { return TensorName(is_gguf, role, TensorPart::kWeight, index); };
   const auto part = [&](TensorRole role, std::int64_t rows, RowOrder order = {}) {
-    std::string name = full_name(role);
-    name.resize(name.rfind('.'));
-    return MatrixPart{std::move(name), rows, order};
+    return MatrixPart{MatrixName(is_gguf, role, index), rows, order};
   };
   const auto bias = [&](bool required) {
     return required ? BiasRule::kRequired : is_gguf ? BiasRule::kIfPresent : BiasRule::kNone;

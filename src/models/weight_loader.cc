@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -13,22 +15,57 @@ namespace quire::models {
 namespace {
 
 using kernels::WeightFormat;
+using weights::MatrixInfo;
+using weights::MatrixSource;
 using weights::TensorSource;
 
 // Progress is reported about this often.
 constexpr std::int64_t kReportBytes = std::int64_t{32} << 20;
 constexpr std::size_t kNamesInError = 8;
 
-// The panel format that holds the tensor exactly; floats where the type's own panels cannot take this many
-// columns.
-WeightFormat PackedFormat(const TensorSource& tensor, std::int64_t columns) {
-  const WeightFormat format = tensor.type->packed;
-  return columns % kernels::Traits(format).group == 0 ? format : WeightFormat::kF32;
+bool HasOrder(const MatrixSource& matrix, std::span<const std::int32_t> order) {
+  return std::ranges::equal(matrix.info().input_order, order);
 }
 
-std::size_t FileRowBytes(const weights::TypeTraits& type, std::int64_t columns) {
-  return static_cast<std::size_t>(columns / type.block_elements) * static_cast<std::size_t>(type.block_bytes);
+// The panel format that holds the matrix exactly; floats where its own panels cannot take this many columns, or not
+// in this order.
+WeightFormat PackedFormat(const MatrixSource& matrix, std::span<const std::int32_t> order) {
+  const WeightFormat format = matrix.info().packed;
+  const bool fits = matrix.info().columns % kernels::Traits(format).group == 0;
+  return fits && HasOrder(matrix, order) ? format : WeightFormat::kF32;
 }
+
+// A row for a panel of `format`, with its columns in `order`.
+Result<> ReadRow(const MatrixSource& matrix, WeightFormat format, std::span<const std::int32_t> order, std::int64_t row,
+                 weights::RowBuffer* buffer) {
+  if (format == matrix.info().packed && HasOrder(matrix, order)) return matrix.Decode(row, buffer);
+  buffer->values.resize(static_cast<std::size_t>(matrix.info().columns));
+  QUIRE_TRY_VOID(matrix.Dequantize(row, buffer->values.data()));
+  if (order.empty()) return {};
+  const std::vector<float> in_input_order = buffer->values;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    buffer->values[i] = in_input_order[static_cast<std::size_t>(order[i])];
+  }
+  return {};
+}
+
+// The first error of several threads.
+class FirstError {
+ public:
+  void Add(Error error) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(error);
+  }
+  Result<> Take() {
+    const std::lock_guard lock(mutex_);
+    if (error_) return std::unexpected(*std::exchange(error_, std::nullopt));
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Error> error_;  // guarded by mutex_
+};
 
 weights::RowBuffer MakeRowBuffer(std::int64_t columns) {
   constexpr std::int64_t kSmallestGroup = 16;
@@ -60,14 +97,34 @@ Result<const TensorSource*> WeightLoader::Find(const std::string& tensor_name, s
   return tensor;
 }
 
-void WeightLoader::CountUse(const TensorSource& tensor, bool is_matrix) {
-  used_.insert(tensor.name);
-  num_parameters_ += tensor.rows() * tensor.columns();
-  if (!is_matrix) return;
-  const auto bytes = static_cast<std::int64_t>(tensor.data.size());
-  const auto known = std::ranges::find(formats_, tensor.type->name, &FormatBytes::name);
+Result<std::unique_ptr<MatrixSource>> WeightLoader::FindMatrix(const std::string& name, std::int64_t rows,
+                                                               std::int64_t columns) {
+  QUIRE_TRY(std::unique_ptr<MatrixSource> matrix, source_.FindMatrix(name));
+  if (matrix == nullptr) {
+    return Fail(ErrorCode::kCorrupt, "tensor {}.weight is missing; {} needs it", name,
+                source_.config().architecture_name);
+  }
+  const MatrixInfo& info = matrix->info();
+  const std::vector<std::int64_t> shape =
+      info.quantized_layout ? std::vector{info.rows, info.columns} : info.tensors.front()->shape;
+  if (!std::ranges::equal(shape, std::array{rows, columns})) {
+    return Fail(ErrorCode::kCorrupt, "tensor {} has shape [{}], but the configuration says [{}, {}]", info.name,
+                fmt::join(shape, ", "), rows, columns);
+  }
+  return matrix;
+}
+
+void WeightLoader::CountUse(const MatrixSource& matrix) {
+  const MatrixInfo& info = matrix.info();
+  std::int64_t bytes = 0;
+  for (const TensorSource* tensor : info.tensors) {
+    used_.insert(tensor->name);
+    bytes += static_cast<std::int64_t>(tensor->data.size());
+  }
+  num_parameters_ += info.rows * info.columns;
+  const auto known = std::ranges::find(formats_, info.type_name, &FormatBytes::name);
   if (known == formats_.end()) {
-    formats_.push_back({tensor.type->name, bytes});
+    formats_.push_back({info.type_name, bytes});
   } else {
     known->bytes += bytes;
   }
@@ -78,59 +135,67 @@ void WeightLoader::Report(std::int64_t bytes, std::string_view tensor_name) {
   if (options_.progress) options_.progress(done_bytes_, source_.total_bytes(), tensor_name);
 }
 
-Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<const Rows> parts, std::int64_t columns) {
-  std::int64_t num_rows = 0;
-  for (const Rows& part : parts) num_rows += part.tensor->rows();
+std::vector<std::int32_t> WeightLoader::CommonInputOrder(std::span<const Rows> parts) {
+  for (const Rows& part : parts) {
+    if (!part.matrix->info().input_order.empty()) return part.matrix->info().input_order;
+  }
+  return {};
+}
+
+Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<const Rows> parts, std::int64_t columns,
+                                             InputOrder input_order) {
+  std::int64_t num_rows = 0, file_bytes = 0;
+  for (const Rows& part : parts) {
+    num_rows += part.matrix->info().rows;
+    for (const TensorSource* tensor : part.matrix->info().tensors) {
+      file_bytes += static_cast<std::int64_t>(tensor->data.size());
+    }
+  }
   QUIRE_TRY(nn::PackedWeights packed, nn::PackedWeights::Create(format, num_rows, columns));
 
-  const auto pack_panel = [&](std::int64_t panel, std::span<weights::RowBuffer> buffers) {
+  const auto pack_panel = [&](std::int64_t panel, std::span<weights::RowBuffer> buffers) -> Result<> {
     std::array<kernels::WeightRow, kernels::kPanelWidth> views;
     const std::int64_t begin = panel * kernels::kPanelWidth;
     const std::int64_t count = std::min<std::int64_t>(kernels::kPanelWidth, num_rows - begin);
     for (std::int64_t i = 0; i < count; ++i) {
       std::int64_t row = begin + i;
       auto part = parts.begin();
-      for (; row >= part->tensor->rows(); ++part) row -= part->tensor->rows();
-      const weights::TypeTraits& type = *part->tensor->type;
-      const std::byte* source =
-          part->tensor->data.data() + FileRowBytes(type, columns) * static_cast<std::size_t>(part->order.FileRow(row));
+      for (; row >= part->matrix->info().rows; ++part) row -= part->matrix->info().rows;
       weights::RowBuffer& buffer = buffers[static_cast<std::size_t>(i)];
-      if (format == type.packed) {
-        type.decode_row(source, columns, &buffer);
-      } else {
-        type.dequantize_row(source, columns, buffer.values.data());
-      }
+      QUIRE_TRY_VOID(ReadRow(*part->matrix, format, input_order, part->order.FileRow(row), &buffer));
       views[static_cast<std::size_t>(i)] = buffer.View();
-      views[static_cast<std::size_t>(i)].values = buffer.values.data();
     }
     kernels::PackPanel(format, columns, std::span(views).first(static_cast<std::size_t>(count)), packed.panel(panel));
+    return {};
   };
 
-  std::int64_t file_bytes = 0;
-  for (const Rows& part : parts) file_bytes += static_cast<std::int64_t>(part.tensor->data.size());
+  FirstError error;
   const std::int64_t num_panels = kernels::NumPanels(num_rows);
   const std::int64_t waves = std::max<std::int64_t>(1, file_bytes / kReportBytes);
   for (std::int64_t wave = 0; wave < waves; ++wave) {
     const std::int64_t wave_begin = num_panels * wave / waves, wave_end = num_panels * (wave + 1) / waves;
     pool_->ParallelFor(wave_end - wave_begin, 1, [&](std::int64_t begin, std::int64_t end) {
       std::vector<weights::RowBuffer> buffers(kernels::kPanelWidth, MakeRowBuffer(columns));
-      for (std::int64_t panel = begin; panel < end; ++panel) pack_panel(wave_begin + panel, buffers);
+      for (std::int64_t panel = begin; panel < end; ++panel) {
+        if (Result<> done = pack_panel(wave_begin + panel, buffers); !done) return error.Add(std::move(done.error()));
+      }
     });
-    Report(file_bytes * (wave + 1) / waves - file_bytes * wave / waves, parts.front().tensor->name);
+    QUIRE_TRY_VOID(error.Take());
+    Report(file_bytes * (wave + 1) / waves - file_bytes * wave / waves, parts.front().matrix->info().name);
   }
   for (const Rows& part : parts) {
-    CountUse(*part.tensor, true);
-    source_.Release(*part.tensor);
+    CountUse(*part.matrix);
+    for (const TensorSource* tensor : part.matrix->info().tensors) source_.Release(*tensor);
   }
   packed_bytes_ += static_cast<std::int64_t>(packed.bytes());
   return packed;
 }
 
-Result<nn::PackedWeights> WeightLoader::LoadMatrix(const std::string& tensor_name, std::int64_t rows,
-                                                   std::int64_t columns) {
-  QUIRE_TRY(const TensorSource* tensor, Find(tensor_name, std::array{rows, columns}));
-  const Rows part{tensor, {}};
-  return Pack(PackedFormat(*tensor, columns), std::span(&part, 1), columns);
+Result<nn::PackedWeights> WeightLoader::LoadMatrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
+  Rows part;
+  QUIRE_TRY(part.matrix, FindMatrix(name, rows, columns));
+  const WeightFormat format = PackedFormat(*part.matrix, {});
+  return Pack(format, std::span(&part, 1), columns, {});
 }
 
 Result<std::vector<float>> WeightLoader::LoadVector(const std::string& tensor_name, std::int64_t size, RowOrder order) {
@@ -140,43 +205,56 @@ Result<std::vector<float>> WeightLoader::LoadVector(const std::string& tensor_na
   for (std::int64_t i = 0; i < size; ++i) {
     values[static_cast<std::size_t>(i)] = in_file[static_cast<std::size_t>(order.FileRow(i))];
   }
-  CountUse(*tensor, false);
+  used_.insert(tensor->name);
+  num_parameters_ += size;
   packed_bytes_ += size * static_cast<std::int64_t>(sizeof(float));
   Report(static_cast<std::int64_t>(tensor->data.size()), tensor->name);
   return values;
 }
 
+Result<std::vector<float>> WeightLoader::LoadBias(const MatrixPart& part, BiasRule rule, bool quantized_layout) {
+  const std::string name = part.name + ".bias";
+  if (rule == BiasRule::kRequired || (rule == BiasRule::kIfPresent && Has(name))) {
+    return LoadVector(name, part.rows, part.order);
+  }
+  std::vector<float> zeros(static_cast<std::size_t>(part.rows));
+  // AutoGPTQ writes biases of zeros for matrices that have none.
+  if (quantized_layout && Has(name)) {
+    QUIRE_TRY(const std::vector<float> values, LoadVector(name, part.rows, part.order));
+    if (values != zeros) {
+      return Fail(ErrorCode::kUnsupported, "tensor {} is not zero, but the configuration says that {} has no bias",
+                  name, source_.config().architecture_name);
+    }
+  }
+  return zeros;
+}
+
 Result<nn::Linear> WeightLoader::LoadLinear(std::span<const MatrixPart> parts, std::int64_t columns, BiasRule rule,
                                             std::vector<nn::PackedWeights>* storage) {
-  std::vector<Rows> tensors;
+  std::vector<Rows> matrices;
   for (const MatrixPart& part : parts) {
-    QUIRE_TRY(const TensorSource* tensor, Find(part.name + ".weight", std::array{part.rows, columns}));
-    tensors.push_back({tensor, part.order});
+    QUIRE_TRY(auto matrix, FindMatrix(part.name, part.rows, columns));
+    matrices.push_back({std::move(matrix), part.order});
   }
+  std::vector<std::int32_t> input_order = CommonInputOrder(matrices);
   std::vector<kernels::PackedMatrix> segments;
-  for (auto begin = tensors.begin(); begin != tensors.end();) {
-    const WeightFormat format = PackedFormat(*begin->tensor, columns);
-    const auto end = std::find_if(begin, tensors.end(),
-                                  [&](const Rows& rows) { return PackedFormat(*rows.tensor, columns) != format; });
-    QUIRE_TRY(nn::PackedWeights packed, Pack(format, std::span(begin, end), columns));
+  for (auto begin = matrices.begin(); begin != matrices.end();) {
+    const WeightFormat format = PackedFormat(*begin->matrix, input_order);
+    const auto end = std::find_if(begin, matrices.end(),
+                                  [&](const Rows& rows) { return PackedFormat(*rows.matrix, input_order) != format; });
+    QUIRE_TRY(nn::PackedWeights packed, Pack(format, std::span(begin, end), columns, input_order));
     segments.push_back(packed.matrix());
     storage->push_back(std::move(packed));
     begin = end;
   }
 
   std::vector<float> bias;
-  for (const MatrixPart& part : parts) {
-    const std::string name = part.name + ".bias";
-    const bool present = rule == BiasRule::kRequired || (rule == BiasRule::kIfPresent && Has(name));
-    if (present) {
-      QUIRE_TRY(const std::vector<float> values, LoadVector(name, part.rows, part.order));
-      bias.insert(bias.end(), values.begin(), values.end());
-    } else {
-      bias.insert(bias.end(), static_cast<std::size_t>(part.rows), 0.0f);
-    }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    QUIRE_TRY(const std::vector<float> values, LoadBias(parts[i], rule, matrices[i].matrix->info().quantized_layout));
+    bias.insert(bias.end(), values.begin(), values.end());
   }
   if (std::ranges::all_of(bias, [](float value) { return value == 0; })) bias.clear();
-  return nn::Linear(std::move(segments), std::move(bias));
+  return nn::Linear(std::move(segments), std::move(bias), std::move(input_order));
 }
 
 void WeightLoader::Ignore(std::string_view tensor_name) {

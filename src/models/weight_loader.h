@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "models/model.h"
 #include "nn/linear.h"
+#include "weights/matrix_source.h"
 #include "weights/model_source.h"
 
 namespace quire::models {
@@ -53,11 +55,12 @@ class WeightLoader {
   WeightLoader(const weights::ModelSource& source, const LoadOptions& options, ThreadPool* pool);
 
   // The parts [rows, columns] stacked along the outputs. Neighbours of the same type share a segment. What is
-  // packed is added to `storage`, which must outlive the Linear.
+  // packed is added to `storage`, which must outlive the Linear. Parts whose columns come in different orders cannot
+  // share activations: those that differ from the first become floats.
   Result<nn::Linear> LoadLinear(std::span<const MatrixPart> parts, std::int64_t columns, BiasRule bias,
                                 std::vector<nn::PackedWeights>* storage);
-  // One tensor of rows × columns, packed.
-  Result<nn::PackedWeights> LoadMatrix(const std::string& tensor_name, std::int64_t rows, std::int64_t columns);
+  // One matrix of rows × columns, packed, its columns in the order of the inputs. `name` without ".weight".
+  Result<nn::PackedWeights> LoadMatrix(const std::string& name, std::int64_t rows, std::int64_t columns);
   // A vector as floats.
   Result<std::vector<float>> LoadVector(const std::string& tensor_name, std::int64_t size, RowOrder order = {});
 
@@ -73,18 +76,25 @@ class WeightLoader {
   std::string FormatNames() const;
 
  private:
-  struct Rows {  // a tensor on its way into a segment
-    const weights::TensorSource* tensor = nullptr;
+  struct Rows {  // a matrix on its way into a segment
+    std::unique_ptr<weights::MatrixSource> matrix;
     RowOrder order;
   };
+  using InputOrder = std::span<const std::int32_t>;
   struct FormatBytes {
     std::string_view name;
     std::int64_t bytes = 0;
   };
 
   Result<const weights::TensorSource*> Find(const std::string& tensor_name, std::span<const std::int64_t> shape);
-  Result<nn::PackedWeights> Pack(kernels::WeightFormat format, std::span<const Rows> parts, std::int64_t columns);
-  void CountUse(const weights::TensorSource& tensor, bool is_matrix);
+  Result<std::unique_ptr<weights::MatrixSource>> FindMatrix(const std::string& name, std::int64_t rows,
+                                                            std::int64_t columns);
+  // Empty when the parts say nothing.
+  static std::vector<std::int32_t> CommonInputOrder(std::span<const Rows> parts);
+  Result<nn::PackedWeights> Pack(kernels::WeightFormat format, std::span<const Rows> parts, std::int64_t columns,
+                                 InputOrder input_order);
+  Result<std::vector<float>> LoadBias(const MatrixPart& part, BiasRule rule, bool quantized_layout);
+  void CountUse(const weights::MatrixSource& matrix);
   void Report(std::int64_t bytes, std::string_view tensor_name);
 
   const weights::ModelSource& source_;

@@ -48,7 +48,9 @@ Result<PackedWeights> PackedWeights::Create(kernels::WeightFormat format, std::i
   return weights;
 }
 
-Linear::Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias) : bias_(std::move(bias)) {
+Linear::Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias,
+               std::vector<std::int32_t> input_order)
+    : bias_(std::move(bias)), input_order_(std::move(input_order)) {
   CHECK(!segments.empty());
   num_inputs_ = segments.front().k;
   for (const kernels::PackedMatrix& matrix : segments) {
@@ -58,6 +60,7 @@ Linear::Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> b
     num_panels_ += kernels::NumPanels(matrix.n);
   }
   CHECK(bias_.empty() || static_cast<std::int64_t>(bias_.size()) == num_outputs_);
+  CHECK(input_order_.empty() || static_cast<std::int64_t>(input_order_.size()) == num_inputs_);
 }
 
 namespace {
@@ -76,18 +79,36 @@ PreparedLayout LayoutFor(const kernels::KernelTable& kernels, const Segments& se
 }  // namespace
 
 std::size_t Linear::PreparedRowBytes(const kernels::KernelTable& kernels) const {
-  return LayoutFor(kernels, segments_, num_inputs_).RowBytes();
+  return LayoutFor(kernels, segments_, num_inputs_).RowBytes() + OrderedRowBytes();
+}
+
+std::size_t Linear::OrderedRowBytes() const {
+  return (input_order_.size() * sizeof(float) + 63) / 64 * 64;
 }
 
 void Linear::Prepare(const kernels::KernelTable& kernels, const float* x, std::int64_t ld_x, std::int64_t begin,
                      std::int64_t end, std::int64_t num_rows, std::byte* prepared) const {
   const PreparedLayout layout = LayoutFor(kernels, segments_, num_inputs_);
+  const float* rows_in_order = x + begin * ld_x;
+  if (!input_order_.empty()) {
+    // Behind what the kernels read lie the rows in the order of the columns, every thread's own.
+    std::byte* ordered = prepared + layout.RowBytes() * static_cast<std::size_t>(num_rows);
+    const auto ld_ordered = static_cast<std::int64_t>(OrderedRowBytes() / sizeof(float));
+    float* out = reinterpret_cast<float*>(ordered) + begin * ld_ordered;
+    for (std::int64_t row = 0; row < end - begin; ++row) {
+      for (std::int64_t i = 0; i < num_inputs_; ++i) {
+        out[row * ld_ordered + i] = rows_in_order[row * ld_x + input_order_[static_cast<std::size_t>(i)]];
+      }
+    }
+    rows_in_order = out;
+    ld_x = ld_ordered;
+  }
   for (int index = 0; index < kNumKinds; ++index) {
     if (!layout.used[index]) continue;
     const auto kind = static_cast<kernels::ActivationKind>(index);
     std::byte* rows =
         prepared + layout.Offset(kind, num_rows) + layout.row_bytes[index] * static_cast<std::size_t>(begin);
-    kernels.prepare_activations(kind, x + begin * ld_x, end - begin, num_inputs_, ld_x, rows);
+    kernels.prepare_activations(kind, rows_in_order, end - begin, num_inputs_, ld_x, rows);
   }
 }
 

@@ -35,13 +35,16 @@ class PackedWeights {
 class Linear {
  public:
   Linear() = default;
-  // `bias` is empty or has one entry for every output. All segments have the same k.
-  Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias);
+  // `bias` is empty or has one entry for every output. All segments have the same k. `input_order` is empty, or says
+  // which input meets column i of the matrices: a permutation of 0 … k−1.
+  Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias,
+         std::vector<std::int32_t> input_order = {});
 
   std::int64_t num_inputs() const { return num_inputs_; }
   std::int64_t num_outputs() const { return num_outputs_; }
 
-  // Bytes of the prepared activations of one row, in all kinds that the segments need.
+  // Bytes of the prepared activations of one row, in all kinds that the segments need, and of the row in the order of
+  // the columns where that is another.
   std::size_t PreparedRowBytes(const kernels::KernelTable& kernels) const;
   // Converts rows [begin, end) of x [num_rows, num_inputs] (row stride ld_x) once for every kind of
   // activation that the segments read. `prepared` holds num_rows · PreparedRowBytes() and is 64-byte aligned.
@@ -62,12 +65,14 @@ class Linear {
     std::int64_t first_panel = 0;  // counted over all segments
   };
 
+  std::size_t OrderedRowBytes() const;
   void MultiplyPanels(const kernels::KernelTable& kernels, const std::byte* prepared, std::int64_t num_rows,
                       std::int64_t row_begin, std::int64_t row_end, std::int64_t panel_begin, std::int64_t panel_end,
                       float* y, std::int64_t ld_y) const;
 
   std::vector<Segment> segments_;
-  std::vector<float> bias_;  // [num_outputs], or empty
+  std::vector<float> bias_;                // [num_outputs], or empty
+  std::vector<std::int32_t> input_order_;  // [num_inputs], or empty
   std::int64_t num_inputs_ = 0, num_outputs_ = 0, num_panels_ = 0;
 };
 

@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -141,6 +143,37 @@ TEST_P(LinearTest, StackedSegmentsEqualThePlainProduct) {
   EXPECT_EQ(run(2, kRows), y);
   EXPECT_EQ(run(5, 7), y);
   EXPECT_EQ(run(1, 1), y);
+}
+
+// With an order of the inputs the same bits come out as from inputs that somebody else put in that order.
+TEST_P(LinearTest, InputsMeetTheColumnsInTheGivenOrder) {
+  constexpr std::int64_t kInputs = 96, kRows = 40;
+  std::mt19937 random(5);
+  const TestMatrix codes = MakeMatrix(WeightFormat::kInt8Group32Min, 48, kInputs, &random);
+  const TestMatrix floats = MakeMatrix(WeightFormat::kF32, 5, kInputs, &random);
+  std::vector<std::int32_t> order(kInputs);
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::shuffle(order, random);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(kRows * (kInputs + 3)), ordered(kRows * kInputs);
+  for (float& value : x) value = normal(random);
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t i = 0; i < kInputs; ++i) {
+      ordered[static_cast<std::size_t>(row * kInputs + i)] =
+          x[static_cast<std::size_t>(row * (kInputs + 3) + order[static_cast<std::size_t>(i)])];
+    }
+  }
+  const auto run = [&](const Linear& linear, int num_threads, const std::vector<float>& in, std::int64_t ld_in) {
+    ThreadPool pool(num_threads);
+    Workspace workspace = *Workspace::Create(linear.PreparedRowBytes(*GetParam()) * kRows);
+    std::vector<float> y(kRows * 53);
+    linear.Forward({&pool, GetParam(), &workspace}, in.data(), ld_in, kRows, y.data(), 53);
+    return y;
+  };
+  const std::vector<kernels::PackedMatrix> segments{codes.packed.matrix(), floats.packed.matrix()};
+  const std::vector<float> expected = run(Linear(segments, {}), 1, ordered, kInputs);
+  EXPECT_EQ(run(Linear(segments, {}, order), 1, x, kInputs + 3), expected);
+  EXPECT_EQ(run(Linear(segments, {}, order), 3, x, kInputs + 3), expected);
 }
 
 TEST(EmbedTest, RowsOfThePackedTable) {

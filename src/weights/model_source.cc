@@ -56,6 +56,12 @@ Result<std::unique_ptr<ModelSource>> OpenFolder(const std::filesystem::path& fol
 
 }  // namespace
 
+Result<std::unique_ptr<MatrixSource>> ModelSource::FindMatrix(std::string_view stem) const {
+  const TensorSource* tensor = Find(fmt::format("{}.weight", stem));
+  if (tensor == nullptr) return nullptr;
+  return OpenPlainMatrix(*tensor);
+}
+
 Result<std::unique_ptr<ModelSource>> ModelSource::Open(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {

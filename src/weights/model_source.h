@@ -13,6 +13,7 @@
 
 #include "base/gguf_vocabulary.h"
 #include "base/result.h"
+#include "weights/matrix_source.h"
 #include "weights/model_config.h"
 #include "weights/tensor_source.h"
 
@@ -44,6 +45,9 @@ class ModelSource {
   // True for GGUF, whose tensor names and whose order of rotary rows differ (see weights/tensor_names.h).
   virtual bool is_gguf() const = 0;
   virtual const TensorSource* Find(std::string_view name) const = 0;
+  // The matrix called `stem` ("model.layers.0.self_attn.q_proj"), which plain models keep in the tensor
+  // STEM.weight; null when the model has none. Must not outlive the source.
+  virtual Result<std::unique_ptr<MatrixSource>> FindMatrix(std::string_view stem) const;
   virtual std::span<const TensorSource> tensors() const = 0;
   virtual std::int64_t total_bytes() const = 0;  // of all tensors
   // Gives the mapped pages of a tensor back to the kernel after it was packed.
