@@ -69,8 +69,9 @@ Result<const TypeTraits*> ParseType(const json::object& entry, std::string_view 
   }
   const std::string_view dtype = value->get_string();
   if (const TypeTraits* type = FindTypeBySafetensorsName(dtype)) return type;
-  return Fail(ErrorCode::kUnsupported, "{}: tensor {} has the type {}; F32, F16 and BF16 can be read", file, tensor,
-              dtype);
+  return Fail(ErrorCode::kUnsupported,
+              "{}: tensor {} has the type {}; F32, F16, BF16, F8_E4M3, F8_E5M2, I8, U8, I32 and I64 can be read", file,
+              tensor, dtype);
 }
 
 // One entry of the header; its bytes lie in `data`, the file behind the header.

@@ -41,7 +41,8 @@ struct TypeTraits {
   int block_elements;                 // 1, 32, 256
   int block_bytes;
   kernels::WeightFormat packed;  // the panel format that holds this type exactly
-  // Row of `columns` elements at `row` → codes and scales (exact) for integer `packed`, else values.
+  // Row of `columns` elements at `row` → codes and scales (exact) for integer `packed`, else values. Null for integers
+  // that only mean something beside other tensors.
   void (*decode_row)(const std::byte* row, std::int64_t columns, RowBuffer* out);
   // The same row as floats, whatever the type.
   void (*dequantize_row)(const std::byte* row, std::int64_t columns, float* out);
@@ -51,6 +52,8 @@ struct TypeTraits {
 
 const TypeTraits* FindTypeByGgufId(std::uint32_t id);
 const TypeTraits* FindTypeBySafetensorsName(std::string_view name);
+// Of the types that hold the codes of quantised layouts (code_types.cc) and are in no other list.
+const TypeTraits* FindCodeType(std::string_view safetensors_name);
 const TypeTraits* FindTypeByName(std::string_view name);  // case-insensitive
 std::span<const TypeTraits> AllTypes();
 

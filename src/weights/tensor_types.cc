@@ -54,7 +54,8 @@ const TypeTraits* FindTypeByGgufId(std::uint32_t id) {
 
 const TypeTraits* FindTypeBySafetensorsName(std::string_view name) {
   if (name.empty()) return nullptr;
-  return FindType([&](const TypeTraits& type) { return type.safetensors_name == name; });
+  const TypeTraits* type = FindType([&](const TypeTraits& candidate) { return candidate.safetensors_name == name; });
+  return type != nullptr ? type : FindCodeType(name);
 }
 
 const TypeTraits* FindTypeByName(std::string_view name) {
