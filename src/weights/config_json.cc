@@ -80,12 +80,6 @@ Result<const Family*> FindFamily(const JsonFields& fields, std::string* name) {
 
 // Fields that change the computation in a way that is not built.
 Result<> RefuseUnsupported(const JsonFields& fields) {
-  QUIRE_TRY(const auto quantization, fields.OptionalObject("quantization_config"));
-  if (quantization) {
-    QUIRE_TRY(const auto method, quantization->OptionalString("quant_method"));
-    return Fail(ErrorCode::kUnsupported, "{}: quantization_config with quant_method \"{}\" is not supported",
-                fields.name(), method.value_or("(none)"));
-  }
   QUIRE_TRY(const auto activation, fields.OptionalString("hidden_act"));
   if (activation && *activation != "silu" && *activation != "swish") {
     return Fail(ErrorCode::kUnsupported, "{}: the activation \"{}\" is not supported; silu is", fields.name(),
@@ -188,6 +182,7 @@ Result<ModelConfig> ParseConfigJson(const json::value& root, std::string_view na
   QUIRE_TRY(const Family* family, FindFamily(fields, &config.architecture_name));
   config.architecture = family->architecture;
   QUIRE_TRY_VOID(RefuseUnsupported(fields));
+  QUIRE_TRY(config.quantization, ParseQuantizationConfig(fields));
   QUIRE_TRY_VOID(ParseSizes(fields, *family, &config));
   QUIRE_TRY(const double eps, fields.DoubleOr("rms_norm_eps", 1e-12, 1, 1e-6));
   config.rms_norm_eps = static_cast<float>(eps);

@@ -138,7 +138,8 @@ TEST(ConfigJson, WhatIsNotBuiltIsNamed) {
   EXPECT_THAT(ErrorOf(R"({"architectures":null,"model_type":"rwkv"})"), HasSubstr("the architecture rwkv"));
   EXPECT_THAT(ErrorOf(R"({"architectures":[]})"), HasSubstr("a list of one name"));
   EXPECT_THAT(ErrorOf(R"({"architectures":null})"), HasSubstr("neither"));
-  EXPECT_THAT(ErrorOf(R"({"quantization_config":{"quant_method":"awq"}})"), HasSubstr("quant_method \"awq\""));
+  EXPECT_THAT(ErrorOf(R"({"quantization_config":{"quant_method":"aqlm"}})"),
+              HasSubstr("quant_method \"aqlm\" is not supported; awq, gptq, compressed-tensors, fp8"));
   EXPECT_THAT(ErrorOf(R"({"hidden_act":"gelu"})"), HasSubstr("the activation \"gelu\""));
 }
 

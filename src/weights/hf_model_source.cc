@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "weights/config_limits.h"
+#include "weights/quantized_matrix.h"
 #include "weights/safetensors.h"
 #include "weights/tensor_index.h"
 #include "weights/text_assets.h"
@@ -38,6 +39,13 @@ class HuggingFaceSource final : public ModelSource {
   Result<TextAssets> ReadTextAssets() const override { return ReadTextAssetsOfFolder(folder_); }
   bool is_gguf() const override { return false; }
   const TensorSource* Find(std::string_view name) const override { return index_.Find(name); }
+  Result<std::unique_ptr<MatrixSource>> FindMatrix(std::string_view stem) const override {
+    if (config_.quantization) {
+      QUIRE_TRY(auto matrix, OpenQuantizedMatrix(*this, *config_.quantization, stem));
+      if (matrix != nullptr) return matrix;
+    }
+    return ModelSource::FindMatrix(stem);
+  }
   std::span<const TensorSource> tensors() const override { return index_.tensors(); }
   std::int64_t total_bytes() const override { return index_.total_bytes(); }
 

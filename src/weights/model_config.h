@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "base/strong_id.h"
+#include "weights/quantization_config.h"
 
 namespace quire::weights {
 
@@ -55,6 +56,7 @@ struct ModelConfig {
   // What ends a turn: the ids of config.json and of generation_config.json together, or those of GGUF.
   std::vector<TokenId> eos_token_ids;
   std::optional<TokenId> bos_token_id;
+  std::optional<QuantizationConfig> quantization;  // of Hugging Face folders; GGUF says it tensor by tensor
 };
 
 // Defaults that a model's authors recommend; a request's own values win.

@@ -5,6 +5,7 @@
 //   weights_probe rope CONFIG.json LENGTH     → the attention scaling and the inverse frequencies, one a line
 //   weights_probe list MODEL                  → name, type and dimensions of every tensor, one a line
 //   weights_probe floats MODEL TENSOR         → its elements as floats
+//   weights_probe matrix MODEL STEM           → the matrix as floats, then as the panels hold it
 //   weights_probe convert MODEL OUT.gguf TYPE
 #include <fmt/format.h>
 
@@ -95,6 +96,40 @@ Result<> WriteFloats(const std::string& path, std::string_view name) {
   return {};
 }
 
+// What the kernels would see of one row, in the order of the inputs.
+Result<> UnpackedRow(const MatrixSource& matrix, std::int64_t row, std::vector<float>* out) {
+  const MatrixInfo& info = matrix.info();
+  RowBuffer buffer;
+  QUIRE_TRY_VOID(matrix.Decode(row, &buffer));
+  std::vector<std::byte> panel(kernels::PanelBytes(info.packed, info.columns));
+  const kernels::WeightRow view = buffer.View();
+  kernels::PackPanel(info.packed, info.columns, std::span(&view, 1), panel.data());
+  std::vector<float> values(static_cast<std::size_t>(info.columns));
+  kernels::UnpackRow({.format = info.packed, .n = 1, .k = info.columns, .data = panel.data()}, 0, values.data());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    (*out)[info.input_order.empty() ? i : static_cast<std::size_t>(info.input_order[i])] = values[i];
+  }
+  return {};
+}
+
+Result<> WriteMatrix(const std::string& path, std::string_view stem) {
+  QUIRE_TRY(const auto source, ModelSource::Open(path));
+  QUIRE_TRY(const auto matrix, source->FindMatrix(stem));
+  if (matrix == nullptr) return Fail(ErrorCode::kNotFound, "{} has no matrix {}", path, stem);
+  std::vector<float> floats(static_cast<std::size_t>(matrix->info().columns));
+  for (std::int64_t row = 0; row < matrix->info().rows; ++row) {
+    QUIRE_TRY_VOID(matrix->Dequantize(row, floats.data()));
+    std::fwrite(floats.data(), sizeof(float), floats.size(), stdout);
+  }
+  for (std::int64_t row = 0; row < matrix->info().rows; ++row) {
+    QUIRE_TRY_VOID(UnpackedRow(*matrix, row, &floats));
+    std::fwrite(floats.data(), sizeof(float), floats.size(), stdout);
+  }
+  fmt::print(stderr, "{} {}\n", kernels::Traits(matrix->info().packed).name,
+             matrix->info().input_order.empty() ? "in order" : "reordered");
+  return {};
+}
+
 Result<> ConvertModel(const std::string& source, const std::string& output, std::string_view type) {
   ThreadPool pool(2);
   QUIRE_TRY(const QuantizeSummary summary, QuantizeModel(source, output, {.type = std::string(type)}, &pool));
@@ -106,6 +141,8 @@ Result<> Run(std::span<char*> arguments) {
   if (arguments.size() == 3 && std::string_view(arguments[1]) == "list") return List(arguments[2]);
   if (arguments.size() == 4 && std::string_view(arguments[1]) == "floats")
     return WriteFloats(arguments[2], arguments[3]);
+  if (arguments.size() == 4 && std::string_view(arguments[1]) == "matrix")
+    return WriteMatrix(arguments[2], arguments[3]);
   if (arguments.size() == 5 && std::string_view(arguments[1]) == "convert") {
     return ConvertModel(arguments[2], arguments[3], arguments[4]);
   }

@@ -48,8 +48,8 @@ def exact_faults(program, model, path, longest, ids):
     return typical, [f"reference tier is off by {typical:.1e} (worst {worst:.1e})"]
 
 
-def check(program, name, path, longest, ids):
-    model = ReferenceModel.load(path, longest)
+def check(program, name, path, longest, ids, model=None):
+    model = model or ReferenceModel.load(path, longest)
     error, faults = exact_faults(program, model, path, longest, ids)
     expected = model.logits(ids)
     best = run(program, path, "auto", "bf16", 0, longest, 2, ids)
@@ -72,6 +72,10 @@ def main():
         ids = np.random.default_rng(1000 + seed).integers(0, tiny_models.VOCAB, NUM_TOKENS)
         path, longest = tiny_models.make(name, work, seed)
         ok &= check(program, name, path, longest, ids)
+    for seed, name in enumerate(n for n in tiny_models.QUANTIZED_VARIANTS if part in n):
+        ids = np.random.default_rng(2000 + seed).integers(0, tiny_models.VOCAB, NUM_TOKENS)
+        path, config, tensors = tiny_models.make_quantized(name, work, seed)
+        ok &= check(program, name, path, 0, ids, ReferenceModel(config, tensors))
     for golden in json.loads((pathlib.Path(demo) / "golden.json").read_text())[:1] if part in "demo" else []:
         ok &= check(program, "demo: " + golden["name"], demo, 0, np.array(golden["prompt_ids"] + golden["greedy_ids"]))
     sys.exit(0 if ok else 1)

@@ -196,9 +196,13 @@ def rope_frequencies(config, rotary_dim, longest):
     return frequencies, amplitude
 
 
-def round_to_int8(x, block=256):
+def round_to_int8(x, order=None, block=256):
     """What quire defines for integer weights: a row of activations is rounded to 8-bit codes, symmetric, one scale for
-    each block of 256 elements."""
+    each block of 256 elements, counted in the order in which the matrix keeps its columns."""
+    if order is not None:
+        out = np.empty_like(x)
+        out[..., order] = round_to_int8(x[..., order])
+        return out
     out = np.empty_like(x)
     for begin in range(0, x.shape[-1], block):
         part = x[..., begin:begin + block]
@@ -228,7 +232,7 @@ class ReferenceModel:
 
     def linear(self, x, name):
         if name + ".weight" in self.config.get("integer_tensors", ()):
-            x = round_to_int8(x)
+            x = round_to_int8(x, self.config.get("input_orders", {}).get(name + ".weight"))
         y = x @ self.tensors[name + ".weight"].T
         return y + self.tensors[name + ".bias"] if name + ".bias" in self.tensors else y
 

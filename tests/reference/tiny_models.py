@@ -2,8 +2,12 @@
 import json
 import pathlib
 import struct
+import sys
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "weights"))
+import hf_formats  # noqa: E402
 
 VOCAB = 160
 
@@ -62,6 +66,15 @@ GGUF_VARIANTS = {
     "gguf-qwen3-q8_0": (variant("qwen3", head_dim=32, tie_word_embeddings=True, **GGUF_SIZES), 8),
 }
 
+# Quantised folders: the case of hf_formats.py that every projection of the layers is stored in. Projections that read
+# the same inputs share an order of columns, as quantisers leave it; "-mixed": they do not.
+QUANTIZED_SIZES = {"hidden_size": 128, "intermediate_size": 256}
+QUANTIZED = ["awq-32", "awq-whole", "gptq-3", "gptq-4", "gptq-8", "gptq-8-sym", "gptq-4-desc-act",
+             "gptq-4-desc-act-mixed", "w8a8", "w8a8-bf16-scales", "w8a8-asym", "w4a16", "w4a16-asym", "w4a16-g-idx",
+             "w8a16", "fp8-tensor", "fp8-channel", "fp8-block", "fp8-e5m2", "llm-int8", "nf4", "nf4-nested",
+             "sparse-bf16", "sparse-int8"]
+QUANTIZED_VARIANTS = {"hf-" + name: name for name in QUANTIZED}
+
 
 def make_tensors(config, seed):
     random = np.random.default_rng(seed)
@@ -104,13 +117,18 @@ ENCODERS = {"F32": lambda v: v.astype("<f4").tobytes(), "F16": lambda v: v.astyp
 
 
 def write_folder(folder, config, tensors, dtype):
+    write_entries(folder, config, {name: (dtype, list(tensor.shape), ENCODERS[dtype](tensor))
+                                   for name, tensor in tensors.items()})
+
+
+def write_entries(folder, config, entries):
+    """`entries`: {name: (dtype, shape, bytes)}"""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     header, blob = {}, b""
-    for name, tensor in tensors.items():
-        data = ENCODERS[dtype](tensor)
-        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [len(blob), len(blob) + len(data)]}
+    for name, (dtype, shape, data) in entries.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(blob), len(blob) + len(data)]}
         blob += data
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -208,6 +226,34 @@ def llama3_frequencies(plain, scaling):
     share = np.clip((turns - scaling["low_freq_factor"]) /
                     (scaling["high_freq_factor"] - scaling["low_freq_factor"]), 0, 1)
     return plain * share + plain / scaling["factor"] * (1 - share)
+
+
+def make_quantized(name, folder, seed):
+    """Writes the folder and returns (path, config, tensors) for the reference model: the weights as floats, and which
+    of them meet activations that are rounded to 8 bits, in which order."""
+    mixed = name.endswith("-mixed")
+    case = hf_formats.CASES[QUANTIZED_VARIANTS[name].removesuffix("-mixed")]
+    config = variant("llama", **QUANTIZED_SIZES)["config"]
+    tensors, entries = make_tensors(config, seed), {}
+    integer, orders = set(), {}
+    random = np.random.default_rng(seed)
+    for position, (key, tensor) in enumerate(tensors.items()):
+        stem, part = key.rsplit(".", 1)
+        if not stem.endswith("_proj") or part != "weight":
+            entries[key] = ("F32", list(tensor.shape), ENCODERS["F32"](tensor))
+            tensors[key] = tensor.astype(np.float32).astype(np.float64)
+            continue
+        first = not stem.endswith(("k_proj", "v_proj", "up_proj"))  # of those that read the same inputs
+        stored, weights, order = case.make(random, *tensor.shape, order_seed=position if mixed else 0)
+        entries |= {stem + suffix: entry for suffix, entry in stored.items()}
+        tensors[key] = weights.astype(np.float64)
+        if case.panel.startswith("int") and (first or not mixed):
+            integer.add(key)
+            if order is not None:
+                orders[key] = order
+    path = pathlib.Path(folder) / name
+    write_entries(path, {**config, "quantization_config": case.config}, entries)
+    return path, {**config, "integer_tensors": integer, "input_orders": orders}, tensors
 
 
 def make(name, folder, seed):

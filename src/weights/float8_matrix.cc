@@ -1,0 +1,117 @@
+// 8-bit floats with scales, as compressed-tensors ("float-quantized") and as plain FP8 checkpoints store them:
+//
+//   weight [out, in] F8_E4M3 or F8_E5M2
+//   weight_scale or weight_scale_inv, F32 or BF16: one; one for each output, [out] or [out, 1]; or one for each block of
+//     block_rows × block_columns weights, [⌈out/block_rows⌉, ⌈in/block_columns⌉]
+//
+//   w = scale · value, whatever the tensor is called: DeepSeek's "inverse" is that of the scale that quantised
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "weights/float8.h"
+#include "weights/quantized_matrix.h"
+
+namespace quire::weights {
+namespace {
+
+using kernels::WeightFormat;
+
+struct BlockScales {
+  std::vector<float> values;  // [⌈rows/block_rows⌉, num_block_columns], finite
+  std::int64_t block_rows = 1, block_columns = 1, num_block_columns = 1;
+
+  const float* OfRow(std::int64_t row) const { return values.data() + row / block_rows * num_block_columns; }
+};
+
+class Float8Matrix final : public MatrixSource {
+ public:
+  Float8Matrix(MatrixInfo info, const TensorSource& weight, BlockScales scales)
+      : MatrixSource(std::move(info)), weight_(weight), scales_(std::move(scales)) {
+    const auto to_float = weight.type->name == "F8_E4M3" ? E4m3ToFloat : E5m2ToFloat;
+    for (std::size_t code = 0; code < table_.size(); ++code) table_[code] = to_float(static_cast<std::uint8_t>(code));
+  }
+
+  Result<> Decode(std::int64_t row, RowBuffer* out) const override {
+    out->values.resize(static_cast<std::size_t>(info().columns));
+    return Dequantize(row, out->values.data());
+  }
+
+  Result<> Dequantize(std::int64_t row, float* out) const override {
+    const std::byte* codes = weight_.data.data() + row * info().columns;
+    const float* scales = scales_.OfRow(row);
+    for (std::int64_t c = 0; c < info().columns; ++c) {
+      const float value = table_[std::to_integer<std::size_t>(codes[c])], scale = scales[c / scales_.block_columns];
+      out[c] = scale * value;
+      // A block of zeros may have any scale; where a scale of zero hides weights, they were lost.
+      if (!std::isfinite(value) || (scale == 0 && value != 0)) return BadWeight(row, c, value, scale);
+    }
+    return {};
+  }
+
+ private:
+  std::unexpected<Error> BadWeight(std::int64_t row, std::int64_t column, float value, float scale) const {
+    if (scale == 0) {
+      return Fail(ErrorCode::kCorrupt, "tensor {}: row {}, column {} is {}, but its scale is zero", info().name, row,
+                  column, value);
+    }
+    return Fail(ErrorCode::kCorrupt, "tensor {}: row {}, column {} is {}; finite numbers are wanted", info().name, row,
+                column, value);
+  }
+
+  const TensorSource& weight_;
+  const BlockScales scales_;
+  std::array<float, 256> table_{};
+};
+
+// Which of the kinds of scales a tensor holds, its shape says. Only blocks have two dimensions above one.
+Result<BlockScales> ReadBlockScales(const TensorSource& tensor, const QuantizationConfig& config, std::int64_t rows,
+                                    std::int64_t columns) {
+  BlockScales scales;
+  QUIRE_TRY(scales.values, ReadFiniteFloats(tensor));
+  const auto size = static_cast<std::int64_t>(scales.values.size());
+  const std::int64_t block_rows = config.block_rows, block_columns = config.block_columns;
+  if (block_rows > 0) {
+    const std::int64_t across = (columns + block_columns - 1) / block_columns;
+    QUIRE_TRY_VOID(
+        CheckShape(tensor, {(rows + block_rows - 1) / block_rows, across},
+                   fmt::format("[{}, {}] weights in blocks of {} × {}", rows, columns, block_rows, block_columns)));
+    scales.block_rows = block_rows;
+    scales.block_columns = block_columns;
+    scales.num_block_columns = across;
+    return scales;
+  }
+  if (size != 1 && (size != rows || tensor.shape.front() != rows)) {
+    return Fail(ErrorCode::kCorrupt, "tensor {} has shape [{}]; one scale, or one for each of {} outputs is wanted",
+                tensor.name, fmt::join(tensor.shape, ", "), rows);
+  }
+  scales.block_rows = size == 1 ? rows : 1;
+  scales.block_columns = columns;
+  return scales;
+}
+
+}  // namespace
+
+OpenedMatrix OpenFloat8(const ModelSource& source, const QuantizationConfig& config, std::string_view stem) {
+  MatrixTensors tensors(source, stem);
+  QUIRE_TRY(const TensorSource* weight, tensors.Require(".weight", {"F8_E4M3", "F8_E5M2"}));
+  QUIRE_TRY(const TensorSource* scale, tensors.Optional(".weight_scale_inv", kScaleTypes));
+  if (scale == nullptr) {
+    QUIRE_TRY(scale, tensors.Require(".weight_scale", kScaleTypes));
+  }
+  tensors.IgnoreActivationScales();
+  QUIRE_TRY_VOID(CheckIsMatrix(*weight));
+  const std::int64_t rows = weight->shape[0], columns = weight->shape[1];
+  QUIRE_TRY(BlockScales scales, ReadBlockScales(*scale, config, rows, columns));
+  MatrixInfo info{.name = weight->name,
+                  .type_name = weight->type->name == "F8_E4M3" ? "FP8 E4M3" : "FP8 E5M2",
+                  .rows = rows,
+                  .columns = columns,
+                  .packed = WeightFormat::kF32};
+  info.tensors = tensors.Take();
+  info.quantized_layout = true;
+  return std::make_unique<Float8Matrix>(std::move(info), *weight, std::move(scales));
+}
+
+}  // namespace quire::weights
