@@ -18,9 +18,15 @@ constexpr int kBarColumnsMax = 30;
 constexpr int kFigureColumns = 60;
 constexpr double kSecondsBeforeEstimate = 0.3;
 
-std::string Rate(double bytes_per_second) {
-  if (bytes_per_second >= 1e8) return fmt::format("{:.1f} GB/s", bytes_per_second / 1e9);
-  return fmt::format("{:.0f} MB/s", bytes_per_second / 1e6);
+std::string Amounts(ProgressUnit unit, std::int64_t done, std::int64_t total) {
+  if (unit == ProgressUnit::kTokens) return fmt::format("{} of {} tokens", done, total);
+  return fmt::format("{} of {}", FormatBytes(done), FormatBytes(total));
+}
+
+std::string Rate(ProgressUnit unit, double per_second) {
+  if (unit == ProgressUnit::kTokens) return fmt::format("{:.0f} tokens/s", per_second);
+  if (per_second >= 1e8) return fmt::format("{:.1f} GB/s", per_second / 1e9);
+  return fmt::format("{:.0f} MB/s", per_second / 1e6);
 }
 
 }  // namespace
@@ -39,8 +45,8 @@ void Terminal::Write(std::string_view text) const {
   std::fflush(file);
 }
 
-ProgressBar::ProgressBar(std::string label, Terminal terminal, const Clock* clock)
-    : label_(std::move(label)), terminal_(terminal), clock_(clock) {}
+ProgressBar::ProgressBar(std::string label, Terminal terminal, const Clock* clock, ProgressUnit unit)
+    : label_(std::move(label)), terminal_(terminal), clock_(clock), unit_(unit) {}
 
 ProgressBar::~ProgressBar() {
   Finish();
@@ -85,9 +91,9 @@ std::string ProgressBar::Line(double fraction, std::int64_t done, std::int64_t t
     for (int i = 0; i < columns; ++i) line += i < filled ? "█" : "░";
     line += "  ";
   }
-  line += fmt::format("{:3} %  {} of {}", static_cast<int>(fraction * 100), FormatBytes(done), FormatBytes(total));
+  line += fmt::format("{:3} %  {}", static_cast<int>(fraction * 100), Amounts(unit_, done, total));
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  if (seconds > 0.02 && done > 0) line += "  " + Rate(static_cast<double>(done) / seconds);
+  if (seconds > 0.02 && done > 0) line += "  " + Rate(unit_, static_cast<double>(done) / seconds);
   if (seconds > kSecondsBeforeEstimate && fraction > 0 && fraction < 1) {
     line += fmt::format("  {} left", FormatSeconds(seconds * (1 - fraction) / fraction));
   }

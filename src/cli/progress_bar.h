@@ -23,15 +23,18 @@ struct Terminal {
   void Write(std::string_view text) const;
 };
 
+// What is counted.
+enum class ProgressUnit : std::uint8_t { kBytes, kTokens };
+
 class ProgressBar {
  public:
   // `label` stands before the bar. The clock outlives the bar.
-  ProgressBar(std::string label, Terminal terminal, const Clock* clock);
+  ProgressBar(std::string label, Terminal terminal, const Clock* clock, ProgressUnit unit = ProgressUnit::kBytes);
   // Removes a bar that is still shown.
   ~ProgressBar();
 
   // Draws at most some 20 times a second. A `done` lower than before starts a new count.
-  void Update(std::int64_t done_bytes, std::int64_t total_bytes);
+  void Update(std::int64_t done, std::int64_t total);
   // Removes the bar; what follows starts on a clean line.
   void Finish();
 
@@ -41,6 +44,7 @@ class ProgressBar {
   const std::string label_;
   const Terminal terminal_;
   const Clock* const clock_;
+  const ProgressUnit unit_;
   TimePoint start_{};
   TimePoint last_drawn_{};
   bool started_ = false;
