@@ -1,5 +1,6 @@
 // `quire bench roofline` and `quire bench kernels`: what the machine can do at best, and how near the kernels come.
 #include <cstdio>
+#include <iostream>
 #include <memory>
 #include <set>
 #include <string>
@@ -27,6 +28,7 @@ struct MachineFlags {
   int repeats = 7;
   std::int64_t working_set_bytes = std::int64_t{512} << 20;
   bool json = false;
+  bool from_stdin = false;  // of the roofline
 
   Result<> Validate() const {
     if (num_threads < 0 || num_threads > kThreadsMax) {
@@ -60,8 +62,15 @@ Result<> RunRoofline(const MachineFlags& flags) {
   const std::unique_ptr<ThreadPool> pool = MakePool(flags.num_threads);
   QUIRE_TRY(bench::Roofline roofline,
             bench::Roofline::Create(pool.get(), static_cast<std::size_t>(flags.working_set_bytes)));
-  const bench::RooflineResult result = bench::MeasureRoofline(&roofline, pool->num_threads(), flags.repeats);
-  fmt::print("{}\n", flags.json ? result.ToJson() : result.ToText());
+  const auto measure = [&] { return bench::MeasureRoofline(&roofline, pool->num_threads(), flags.repeats); };
+  if (!flags.from_stdin) {
+    fmt::print("{}\n", flags.json ? measure().ToJson() : measure().ToText());
+    return {};
+  }
+  for (std::string line; std::getline(std::cin, line);) {
+    fmt::print("{}\n", measure().ToJson());
+    std::fflush(stdout);
+  }
   return {};
 }
 
@@ -137,6 +146,8 @@ void AddMachineBenches(CLI::App* bench, CommandSlot* slot) {
                                              "  quire bench roofline --json");
   auto machine = std::make_shared<MachineFlags>();  // shared by the parser's callback and the flags that fill it
   roofline->add_flag("--json", machine->json, "one JSON object instead of lines");
+  roofline->add_flag("--stdin", machine->from_stdin,
+                     "measure once for each line of standard input, until it ends, and answer each with JSON");
   AddFlags(*machine, roofline, "Measurement");
   SetRun(roofline, slot, "bench roofline", [machine] {
     const Result<> run = RunRoofline(*machine);

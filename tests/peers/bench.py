@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""./run bench peers: quire against llama.cpp, side by side on this machine.
+"""./run bench peers: quire against llama.cpp, side by side on this machine, and against the machine's limit.
 
-Both engines hold the same GGUF file and are measured in turn, case by case, pair by pair; what counts is the ratio of
-each pair. quire runs as `quire bench model --stdin`, a process that waits without computing; llama.cpp runs in this
-process through its C API, with its own thread pool. Nothing else should run meanwhile.
+Both engines hold the same GGUF file and are measured in turn, pair by pair; what counts is the ratio of each pair. The
+limits of the machine are measured around every pair. quire runs as `quire bench model --stdin` and the limits as
+`quire bench roofline --stdin`, processes that wait without computing; llama.cpp runs in this process through its C API,
+with its own thread pool. Nothing else should run meanwhile.
 """
 import argparse
 import json
@@ -14,32 +15,52 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import limits
 import llama
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / "build" / "release"
-SHAPES = ["qwen2.5-0.5b", "llama-3.2-1b", "qwen2.5-7b"]
+FORMATS = ["BF16", "Q8_0", "Q4_0", "Q4_K_M"]
+WORKS = ["prefill512", "prefill2048", "decode1", "decode2", "decode4", "decode8", "decode16", "decode32"]
+QUICK = {"shapes": ["qwen2.5-0.5b"], "formats": FORMATS, "works": ["prefill512", "decode1", "decode8"], "pairs": 3}
+ALL = {"shapes": ["qwen2.5-0.5b", "llama-3.2-1b"], "formats": FORMATS, "works": WORKS, "pairs": 5}
 
 
-class Quire:
-    """A `quire bench model --stdin` process: one case a line in, one JSON line out."""
+class Waiting:
+    """A quire command that answers each line of its input with one of JSON, and computes nothing in between."""
 
-    def __init__(self, path, threads, isa):
-        command = [str(BUILD / "quire"), "bench", "model", str(path), "--stdin", "--threads", str(threads)]
+    def __init__(self, command, isa=""):
         environment = dict(os.environ, **({"QUIRE_ISA": isa} if isa else {}))
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen([str(BUILD / "quire"), "bench", *command], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True, env=environment)
 
-    def measure(self, case):
-        self.process.stdin.write(case + "\n")
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit(f"quire ended while measuring \"{case}\" (exit status {self.process.wait()})")
-        return json.loads(line)["tokens_per_second"]
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit(f"quire ended while measuring \"{line}\" (exit status {self.process.wait()})")
+        return json.loads(answer)
 
     def close(self):
         self.process.stdin.close()
         self.process.wait()
+
+
+class Machine(Waiting):
+    def __init__(self, threads):
+        super().__init__(["roofline", "--stdin", "--threads", str(threads), "--repeats", "3", "--working-set", "256MiB"])
+
+    def measure(self):
+        return self.ask("measure")
+
+
+class Quire(Waiting):
+    def __init__(self, path, threads, isa):
+        super().__init__(["model", str(path), "--stdin", "--threads", str(threads)], isa)
+
+    def measure(self, work):
+        return self.ask(work.case)["tokens_per_second"]
 
 
 class Llama:
@@ -49,32 +70,26 @@ class Llama:
         self.model = llama.Model(library, path, threads=threads)
         self.sequences = 1
 
-    def measure(self, case):
-        words = case.split()
-        count = int(words[1])
-        sequences = int(words[2]) if words[0] == "decode" else 1
-        if sequences != self.sequences:
-            self.model.open_context(n_ctx=4096 if sequences == 1 else 512 * sequences, n_batch=2048, n_seq_max=sequences)
-            self.sequences = sequences
-        if words[0] == "prefill":
-            tokens = [1 + (i * 7919) % (self.model.n_vocab - 2) for i in range(count)]
-            return count / self.model.time_prefill(tokens)
-        return count * sequences / self.model.time_decode(count, sequences)
+    def measure(self, work):
+        if work.sequences != self.sequences:
+            self.model.open_context(n_ctx=4096 if work.sequences == 1 else 512 * work.sequences, n_batch=2048,
+                                    n_seq_max=work.sequences)
+            self.sequences = work.sequences
+        if work.is_prefill:
+            tokens = [1 + (i * 7919) % (self.model.n_vocab - 2) for i in range(work.tokens)]
+            rate = work.tokens / self.model.time_prefill(tokens)
+        else:
+            rate = work.tokens * work.sequences / self.model.time_decode(work.tokens, work.sequences)
+        self.model.pause()  # its threads would go on spinning into quire's turn
+        return rate
 
     def close(self):
         self.model.close()
 
 
-def cases(args):
-    for tokens in args.prefill:
-        yield f"prefill {tokens}"
-    for sequences in args.sequences:
-        yield f"decode {args.decode if sequences == 1 else max(16, args.decode // 4)} {sequences}"
-
-
-def model_file(args, shape, kind):
+def model_file(folder, shape, kind):
     """The random model, made once: the same file for both engines."""
-    path = pathlib.Path(args.models) / f"{shape}-{kind.lower()}.gguf"
+    path = pathlib.Path(folder) / f"{shape}-{kind.lower()}.gguf"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([str(BUILD / "make_model"), shape, str(path), "--type", kind, "--quiet"], check=True,
@@ -82,58 +97,101 @@ def model_file(args, shape, kind):
     return path
 
 
-def compare(args, library, shape, kind):
-    path = model_file(args, shape, kind)
+def cost_of(path):
+    return limits.ModelCost.of(json.loads(subprocess.check_output([str(BUILD / "quire"), "inspect", str(path), "--json"])))
+
+
+def make_row(shape, kind, work, pairs):
+    """`pairs`: (quire, peer, limit) tokens a second, measured in turn. Medians of each; ratios are those of pairs."""
+    ratios = [quire / peer for quire, peer, _ in pairs]
+    return {"shape": shape, "format": kind, "work": work.name, "quire": statistics.median(pair[0] for pair in pairs),
+            "peer": statistics.median(pair[1] for pair in pairs), "unit": "tokens/s", "ratio": statistics.median(ratios),
+            "ratio_min": min(ratios), "ratio_max": max(ratios),
+            "limit_fraction": statistics.median(quire / limit for quire, _, limit in pairs)}
+
+
+def between(before, after):
+    """The limits during a measurement: the mean of those before and after it."""
+    return {key: (before[key] + after[key]) / 2 for key in before}
+
+
+def measure_pair(machine, quire, peer, work, limit_of):
+    before = machine.measure()
+    ours = quire.measure(work)
+    after = machine.measure()
+    return ours, peer.measure(work), limit_of(between(before, after))
+
+
+def compare(args, library, machine, shape, kind):
+    path = model_file(args.models, shape, kind)
+    cost = cost_of(path)
     quire, peer = Quire(path, args.threads, args.isa), Llama(library, path, args.threads)
-    rows = []
-    for case in cases(args):
-        quire.measure(case), peer.measure(case)  # the first run warms caches and is not counted
-        pairs = [(quire.measure(case), peer.measure(case)) for _ in range(args.repeat)]
-        ratios = sorted(q / p for q, p in pairs)
-        rows.append({
-            "shape": shape, "format": kind, "case": case,
-            "quire_tokens_per_second": statistics.median(q for q, _ in pairs),
-            "llama_tokens_per_second": statistics.median(p for _, p in pairs),
-            "ratio": statistics.median(ratios), "ratio_min": ratios[0], "ratio_max": ratios[-1],
-        })
-        if not args.json:
-            print_row(rows[-1])
+    for name in args.works:
+        work = limits.Work.parse(name, args.steps)
+        quire.measure(work), peer.measure(work)  # the first run warms caches and is not counted
+        pairs = [measure_pair(machine, quire, peer, work, lambda found: limits.limit(cost, work, found, kind))
+                 for _ in range(args.pairs)]
+        yield make_row(shape, kind, work, pairs)
     quire.close(), peer.close()
-    return rows
 
 
-def print_row(row):
-    print(f"{row['shape']:<14} {row['format']:<7} {row['case']:<14} {row['quire_tokens_per_second']:>9.1f} "
-          f"{row['llama_tokens_per_second']:>9.1f} {row['ratio']:>7.2f}  ({row['ratio_min']:.2f} – {row['ratio_max']:.2f})",
-          flush=True)
+HEADER = f"{'shape':<13} {'format':<7} {'work':<12} {'quire':>9} {'llama.cpp':>9} {'ratio':>7}  {'(min – max)':<14} {'of limit':>8}"
+
+
+def row_text(row):
+    span = f"({row['ratio_min']:.2f} – {row['ratio_max']:.2f})"
+    return (f"{row['shape']:<13} {row['format']:<7} {row['work']:<12} {row['quire']:>9.1f} {row['peer']:>9.1f} "
+            f"{row['ratio']:>7.2f}  {span:<14} {row['limit_fraction']:>8.2f}")
+
+
+def parse_arguments(arguments):
+    words = lambda text: text.split(",")
+    parser = argparse.ArgumentParser(prog="./run bench peers", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="every work and format on both shapes: an hour or two")
+    parser.add_argument("--shapes", type=words, help="qwen2.5-0.5b, llama-3.2-1b, qwen2.5-7b (the last with Q4_0, say)")
+    parser.add_argument("--formats", type=words, help=f"of {', '.join(FORMATS)}")
+    parser.add_argument("--works", type=words, help=f"such as {', '.join(WORKS)}")
+    parser.add_argument("--pairs", type=int, help="pairs of measurements per row (3; with --all 5)")
+    parser.add_argument("--steps", type=int, default=128, help="of decode1 (128); a quarter of it with several sequences")
+    parser.add_argument("--threads", type=int, default=2, help="of both engines (2)")
+    parser.add_argument("--isa", default="", help="force quire's kernel tier")
+    parser.add_argument("--peer-backend", help="force llama.cpp's CPU backend, such as haswell")
+    parser.add_argument("--models", default=str(ROOT / "build" / "bench-models"), help="where the random models are kept")
+    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE, as one JSON array; after each row anew")
+    args = parser.parse_args(arguments)
+    for name, value in (ALL if args.all else QUICK).items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    if args.pairs < 1 or args.steps < 1:
+        parser.error("--pairs and --steps are at least 1")
+    try:
+        for name in args.works:
+            limits.Work.parse(name)
+    except ValueError as error:
+        parser.error(f"--works: {error}")
+    return args
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./run bench peers", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    integers = lambda text: [int(word) for word in text.split(",")]
-    words = lambda text: text.split(",")
-    parser.add_argument("--shapes", type=words, default=["qwen2.5-0.5b"], help=f"of {', '.join(SHAPES)}")
-    parser.add_argument("--formats", type=words, default=["BF16", "Q8_0"], help="BF16, Q8_0, Q4_0, Q4_K_M")
-    parser.add_argument("--prefill", type=integers, default=[512], help="prompt lengths (default 512)")
-    parser.add_argument("--decode", type=int, default=128, help="steps of generation (default 128; a quarter in batches)")
-    parser.add_argument("--sequences", type=integers, default=[1], help="sequences at a time (default 1)")
-    parser.add_argument("--repeat", type=int, default=5, help="pairs of measurements per case (default 5)")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--isa", default="", help="force quire's kernel tier")
-    parser.add_argument("--peer-backend", default=None, help="force llama.cpp's CPU backend, such as haswell")
-    parser.add_argument("--models", default=str(ROOT / "build" / "bench-models"), help="where the random models are kept")
-    parser.add_argument("--json", action="store_true", help="print one JSON array instead of the table")
-    args = parser.parse_args()
+    args = parse_arguments(None)
     if not llama.available():
         raise SystemExit("llama.cpp's libraries are missing; ./run bench peers installs them (npm ci in tests/peers)")
     library = llama.Library(args.peer_backend)
-    if not args.json:
-        print(f"quire against llama.cpp (backend {library.variant}), {args.threads} threads, medians of {args.repeat} pairs, tokens/s\n")
-        print(f"{'shape':<14} {'format':<7} {'case':<14} {'quire':>9} {'llama.cpp':>9} {'ratio':>7}  (min – max)")
-    rows = [row for shape in args.shapes for kind in args.formats for row in compare(args, library, shape, kind)]
-    if args.json:
-        print(json.dumps(rows, indent=1))
+    machine = Machine(args.threads)
+    print(f"quire against llama.cpp (backend {library.variant}), {args.threads} threads, medians of {args.pairs} pairs, tokens/s")
+    started, rows = machine.measure(), []
+    print(f"limits at the start: " + ", ".join(f"{key.rsplit('_per', 1)[0].replace('_', ' ')}/s {value:.1f}"
+                                                for key, value in started.items() if key != "num_threads"))
+    print(f"\n{HEADER}", flush=True)
+    for shape in args.shapes:
+        for kind in args.formats:
+            for row in compare(args, library, machine, shape, kind):
+                rows.append(row)
+                print(row_text(row), flush=True)
+                if args.json:
+                    pathlib.Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    machine.close()
 
 
 if __name__ == "__main__":

@@ -104,6 +104,21 @@ class Library:
         self.cpu.ggml_threadpool_new.restype = ctypes.c_void_p
         self.cpu.ggml_threadpool_new.argtypes = [ctypes.POINTER(_ThreadpoolParams)]
         self.cpu.ggml_threadpool_free.argtypes = [ctypes.c_void_p]
+        self.cpu.ggml_threadpool_pause.argtypes = [ctypes.c_void_p]
+
+
+def quantize(library, source, target, file_type, threads=2):
+    """llama.cpp's own quantisation of a GGUF file; `file_type` is a number of its llama_ftype. False: it cannot."""
+    llama = library.llama
+    llama.llama_model_quantize_default_params.restype = _Params
+    llama.llama_model_quantize.restype = ctypes.c_uint32
+    llama.llama_model_quantize.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(_Params)]
+    params = llama.llama_model_quantize_default_params()
+    # nthread and ftype lead the struct: none, and a file type.
+    if params.words[0] != 0 or params.words[1] != 7:
+        raise RuntimeError("the quantisation parameters of this llama.cpp version have another layout")
+    params.words[0], params.words[1] = threads, file_type
+    return llama.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params)) == 0
 
 
 class Model:
@@ -152,11 +167,15 @@ class Model:
         self.library.cpu.ggml_threadpool_free(self.pool)
         self.library.llama.llama_model_free(self.model)
 
+    def pause(self):
+        """Puts the threads to sleep, which otherwise wait by spinning for a while; the next decode wakes them."""
+        self.library.cpu.ggml_threadpool_pause(self.pool)
+
     def clear(self):
         self.library.llama.llama_memory_clear(self.memory, True)
 
-    def decode(self, rows):
-        """rows: (token, position, sequence, wants_logits) tuples, run as one batch; waits for the result."""
+    def fill(self, rows):
+        """The next batch: (token, position, sequence, wants_logits) tuples."""
         batch = self.batch
         batch.n_tokens = len(rows)
         for i, (token, position, sequence, wants) in enumerate(rows):
@@ -165,10 +184,17 @@ class Model:
             batch.n_seq_id[i] = 1
             batch.seq_id[i][0] = sequence
             batch.logits[i] = wants
-        status = self.library.llama.llama_decode(self.context, batch)
+
+    def run(self):
+        """Runs the batch and waits for the result."""
+        status = self.library.llama.llama_decode(self.context, self.batch)
         if status != 0:
             raise RuntimeError(f"llama_decode returned {status}")
         self.library.llama.llama_synchronize(self.context)
+
+    def decode(self, rows):
+        self.fill(rows)
+        self.run()
 
     def logits(self, row):
         pointer = self.library.llama.llama_get_logits_ith(self.context, row)
@@ -185,13 +211,13 @@ class Model:
 
     def time_prefill(self, tokens):
         self.clear()
-        rows = [(token, i, 0, i == len(tokens) - 1) for i, token in enumerate(tokens)]
+        self.fill([(token, i, 0, i == len(tokens) - 1) for i, token in enumerate(tokens)])
         start = time.perf_counter()
-        self.decode(rows)
+        self.run()
         return time.perf_counter() - start
 
-    def time_decode(self, steps, sequences=1, start_position=0):
-        """`steps` steps of one token for each sequence, from empty caches (plus start_position of dummies: none)."""
+    def time_decode(self, steps, sequences=1):
+        """`steps` steps of one token for each sequence, after one token each that is not counted."""
         self.clear()
         self.decode([(1, 0, s, True) for s in range(sequences)])
         start = time.perf_counter()

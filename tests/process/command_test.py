@@ -27,7 +27,8 @@ class CommandTest(unittest.TestCase):
 
     def test_help_of_every_command(self):
         top = self.expect_success(quire("--help"))
-        for command in ("serve", "chat", "run", "bench", "inspect", "quantize", "verify", "engine"):
+        for command in ("serve", "chat", "run", "bench", "inspect", "quantize", "perplexity", "verify",
+                        "engine"):
             self.assertIn(f"\n  {command} ", top)
             text = self.expect_success(quire(command, "--help"))
             self.assertTrue(text.startswith(f"Usage: quire {command}"), text)
@@ -53,7 +54,9 @@ class CommandTest(unittest.TestCase):
 
     def test_a_model_that_is_not_there_is_a_failure_of_every_command(self):
         for arguments in (["run", "/does/not/exist", "-p", "x"], ["inspect", "/does/not/exist"],
-                          ["quantize", "/does/not/exist", "/does/not/exist.gguf"], ["verify", "/does/not/exist"]):
+                          ["quantize", "/does/not/exist", "/does/not/exist.gguf"], ["verify", "/does/not/exist"],
+                          ["perplexity", "/does/not/exist", __file__], ["perplexity", DEMO, "/does/not/exist"],
+                          ["perplexity", DEMO, __file__, "--reference", "/does/not/exist"]):
             run = quire(*arguments)
             self.assertEqual(run.returncode, 1, f"{arguments}: {run.stderr}")
             self.assertIn("/does/not/exist", run.stderr)
@@ -133,6 +136,53 @@ class CommandTest(unittest.TestCase):
         run = quire("bench", "kernels", "--projection", "q_proj")
         self.assertEqual(run.returncode, 2)
         self.assertIn("down_proj", run.stderr)
+
+    def test_roofline_answers_line_by_line(self):
+        out = self.expect_success(quire("bench", "roofline", "--stdin", "--repeats", "1", "--working-set", "16MiB",
+                                        input="one\ntwo\n"))
+        self.assertEqual([json.loads(line)["read_gb_per_second"] > 0 for line in out.splitlines()], [True, True])
+
+    def test_perplexity_of_a_text_and_against_a_reference(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, quantised = os.path.join(folder, "text"), os.path.join(folder, "model.gguf")
+            golden = json.loads((DEMO / "golden.json").read_text())
+            pathlib.Path(text).write_text("".join(case["prompt"] + case["greedy_text"] for case in golden))
+            self.expect_success(quire("quantize", DEMO, quantised, "--type", "Q4_0"))
+            flags = ["--json", "--threads", "1", "--context", "128"]
+            report = json.loads(self.expect_success(quire("perplexity", DEMO, text, *flags)))
+            self.assertEqual(report["scored_tokens"], report["text_tokens"] - 1)
+            self.assertFalse(report["bos"])
+            again = json.loads(self.expect_success(quire("perplexity", quantised, text, "--reference", DEMO, *flags)))
+            self.assertEqual(again["reference"]["nll"], report["nll"])
+            self.assertGreater(again["reference"]["kl_mean"], 0)
+            self.assertGreater(again["reference"]["same_top"], 0.8)
+            same = json.loads(self.expect_success(quire("perplexity", DEMO, text, "--reference", DEMO, *flags)))
+            self.assertEqual((same["reference"]["kl_max"], same["reference"]["same_top"]), (0, 1))
+            self.assertIn("KL divergence", self.expect_success(quire("perplexity", DEMO, text, "--reference", DEMO,
+                                                                     "--max-windows", "1")))
+
+    def test_perplexity_says_what_it_cannot_do(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = pathlib.Path(folder) / "text"
+            for content, arguments, status, words in (("", [], 1, "is empty"), ("x", [], 1, "at least two"),
+                                                      ("some words", ["--context", "5000"], 2, "--context"),
+                                                      ("some words", ["--context", "1"], 2, "--context"),
+                                                      ("some words", ["--stride", "513"], 2, "--stride"),
+                                                      ("some words", ["--max-windows", "-1"], 2, "--max-windows")):
+                text.write_text(content)
+                run = quire("perplexity", DEMO, text, *arguments)
+                self.assertEqual((run.returncode, run.stdout), (status, ""), run.stderr)
+                self.assertIn(words, run.stderr)
+            stories = DEMO.parents[2] / "shared/models/stories260K/stories260K-f32.gguf"
+            if not stories.exists():
+                self.skipTest(f"the comparison with another vocabulary: {stories} is not there")
+            run = quire("perplexity", DEMO, text, "--reference", stories)
+            self.assertEqual(run.returncode, 1)
+            self.assertIn("different vocabularies", run.stderr)
+            # This one begins texts with BOS, which lets the first token be scored.
+            report = json.loads(self.expect_success(quire("perplexity", stories, text, "--json")))
+            self.assertTrue(report["bos"])
+            self.assertEqual(report["scored_tokens"], report["text_tokens"])
 
     def test_inspect_counts_the_tensors(self):
         report = json.loads(self.expect_success(quire("inspect", str(DEMO), "--json")))
