@@ -122,7 +122,7 @@ TEST(ConfigVisitor, JsonBringsEveryFieldAcross) {
   options.model = "a folder/model.gguf";
   options.num_threads = 3;
   options.isa = "avx2";
-  options.kv_dtype = kernels::KvDtype::kF32;
+  options.kv_dtype = kernels::KvDtype::kInt4;
   options.kv_memory_bytes = std::int64_t{5} << 30;
   options.kv_memory_fraction = 0.25;
   options.max_model_len = 4096;
@@ -175,13 +175,13 @@ std::string Parse(Config* config, std::vector<std::string> arguments) {
 TEST(ConfigVisitor, FlagsSetFields) {
   engine::EngineOptions options;
   EXPECT_EQ(Parse(&options, {"some/model", "--kv-memory", "2GiB", "--no-enable-prefix-caching", "--scheduling-policy",
-                             "fcfs", "--max-num-seqs", "9", "--kv-cache-dtype", "f32"}),
+                             "fcfs", "--max-num-seqs", "9", "--kv-cache-dtype", "fp8"}),
             "");
   EXPECT_EQ(options.model, "some/model");
   EXPECT_EQ(options.kv_memory_bytes, std::int64_t{2} << 30);
   EXPECT_FALSE(options.enable_prefix_caching);
   EXPECT_EQ(options.policy, sched::PolicyKind::kFcfs);
-  EXPECT_EQ(options.kv_dtype, kernels::KvDtype::kF32);
+  EXPECT_EQ(options.kv_dtype, kernels::KvDtype::kFp8E4m3);
   EXPECT_EQ(options.max_num_seqs, 9);
 
   server::ServerConfig server;

@@ -28,8 +28,10 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "tokens of one prompt in one step, at most; 0: as many as the step has");
   visitor.Field("max-queued-requests", config.max_num_queued_requests,
                 "requests that may wait for their first step; more get 503");
-  visitor.Field("kv-cache-dtype", Choice(config.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype, "bf16 or f32"),
-                "type of cached keys and values");
+  visitor.Field("kv-cache-dtype",
+                Choice(config.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype,
+                       "auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4"),
+                "type of cached keys and values; smaller ones hold more tokens in the same memory");
   visitor.Field("kv-memory", Bytes(config.kv_memory_bytes),
                 "memory for cached keys and values, such as 4GiB; 0: a share of what is free, see "
                 "--kv-memory-fraction");

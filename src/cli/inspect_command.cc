@@ -1,11 +1,13 @@
 // `quire inspect`: what a model file holds, without loading it.
 #include <map>
 #include <type_traits>
+#include <utility>
 
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/model_location.h"
 #include "cli/units.h"
+#include "engine/engine_options.h"
 #include "weights/model_source.h"
 
 namespace quire::cli {
@@ -90,9 +92,13 @@ std::vector<ConfigRow> ConfigRows(const weights::ModelConfig& config) {
   return rows;
 }
 
-// What one token costs in the KV cache, in BF16.
-std::int64_t KvBytesPerToken(const weights::ModelConfig& config) {
-  return std::int64_t{2} * 2 * config.num_layers * config.num_kv_heads * config.head_dim;
+// What one token costs in the KV cache.
+std::int64_t KvBytesPerToken(const weights::ModelConfig& config, kernels::KvDtype dtype) {
+  const kernels::KvLayout layout{.num_layers = config.num_layers,
+                                 .num_kv_heads = config.num_kv_heads,
+                                 .head_dim = config.head_dim,
+                                 .dtype = dtype};
+  return static_cast<std::int64_t>(layout.block_bytes()) / kernels::KvLayout::block_size;
 }
 
 void PrintText(const InspectFlags& flags, const weights::ModelSource& source) {
@@ -100,7 +106,12 @@ void PrintText(const InspectFlags& flags, const weights::ModelSource& source) {
   fmt::print("{} ({})\n\n", flags.model.string(), source.is_gguf() ? "GGUF" : "Hugging Face folder");
   for (const ConfigRow& row : ConfigRows(config)) fmt::print("  {:<26}{}\n", row.name, Printable(row.value));
   fmt::print("  {:<26}{}\n", "eos_token_ids", fmt::join(config.eos_token_ids, ", "));
-  fmt::print("  {:<26}{} per token in bf16\n\n", "keys and values", FormatBytes(KvBytesPerToken(config)));
+  std::string_view label = "keys and values";
+  for (const kernels::KvDtype dtype : kernels::kKvDtypes) {
+    fmt::print("  {:<26}{} per token in {}\n", std::exchange(label, ""), FormatBytes(KvBytesPerToken(config, dtype)),
+               engine::KvDtypeName(dtype));
+  }
+  fmt::print("\n");
   std::int64_t parameters = 0;
   fmt::print("  {:<12}{:>10}{:>14}{:>14}\n", "type", "tensors", "parameters", "size");
   for (const auto& [type, total] : TotalsByType(source)) {
@@ -129,7 +140,11 @@ void PrintJson(const InspectFlags& flags, const weights::ModelSource& source) {
     row.is_text ? writer.String(row.value) : writer.Raw(row.value);
   }
   writer.EndObject();
-  writer.Key("kv_bytes_per_token").Int(KvBytesPerToken(source.config()));
+  writer.Key("kv_bytes_per_token").BeginObject();
+  for (const kernels::KvDtype dtype : kernels::kKvDtypes) {
+    writer.Key(engine::KvDtypeName(dtype)).Int(KvBytesPerToken(source.config(), dtype));
+  }
+  writer.EndObject();
   writer.Key("types").BeginObject();
   for (const auto& [type, total] : TotalsByType(source)) {
     writer.Key(type).BeginObject().Key("tensors").Int(total.num_tensors).Key("parameters").Int(total.num_elements);

@@ -15,12 +15,13 @@ namespace {
 struct VerifyFlags {
   std::filesystem::path model;
   std::vector<std::string> tiers;
+  kernels::KvDtype kv_dtype = kernels::KvDtype::kBf16;
   engine::VerifyOptions options;
   int seed = 1;
 };
 
 Result<bool> Verify(VerifyFlags flags) {
-  engine::EngineOptions load{.model = flags.model};
+  engine::EngineOptions load{.model = flags.model, .kv_dtype = flags.kv_dtype};
   if (flags.tiers.empty()) {
     if (const auto tier = EnvironmentVariable("QUIRE_ISA")) flags.tiers.push_back(*tier);
   }
@@ -68,7 +69,7 @@ void AddVerifyCommand(CLI::App* app, CommandSlot* slot) {
       "verify",
       "check that outputs never depend on batching, caching, preemption or threads\n\n"
       "  quire verify Qwen3-0.6B\n"
-      "  quire verify model.gguf --isa avx2 --num-requests 64\n\n"
+      "  quire verify model.gguf --isa avx2 --kv-cache-dtype int8 --num-requests 64\n\n"
       "A mixed set of requests runs under many schedules: alone and in batches, whole prompts and chunks, cold and\n"
       "warm cache, too little memory, several threads. Ids and logprobs are compared bit for bit with the plainest\n"
       "of them. It prints a table, and exits with 1 when there is a difference.");
@@ -83,6 +84,17 @@ void AddVerifyCommand(CLI::App* app, CommandSlot* slot) {
                    "kernel tiers, separated by commas; each is compared within itself. Default: QUIRE_ISA, or all that "
                    "this CPU has")
       ->delimiter(',');
+  command
+      ->add_option_function<std::string>(
+          "--kv-cache-dtype",
+          [flags](const std::string& text) {
+            const auto dtype = engine::ParseKvDtype(text);
+            if (!dtype) throw CLI::ValidationError("--kv-cache-dtype", dtype.error().message);
+            flags->kv_dtype = *dtype;
+          },
+          "type of cached keys and values: auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4")
+      ->type_name("NAME")
+      ->default_str("bf16");
   command->add_option("--num-requests", flags->options.num_requests, "requests of a schedule")->capture_default_str();
   command->add_option("--max-tokens", flags->options.max_tokens, "tokens generated for each")->capture_default_str();
   command->add_option("--max-threads", flags->options.max_threads, "threads of the schedules with several")

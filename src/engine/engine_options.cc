@@ -18,15 +18,26 @@ std::string_view KvDtypeName(kernels::KvDtype dtype) {
       return "bf16";
     case kernels::KvDtype::kF32:
       return "f32";
+    case kernels::KvDtype::kFp8E4m3:
+      return "fp8_e4m3";
+    case kernels::KvDtype::kInt8:
+      return "int8";
+    case kernels::KvDtype::kInt4:
+      return "int4";
   }
   return "";
 }
 
 Result<kernels::KvDtype> ParseKvDtype(std::string_view name) {
-  for (const auto dtype : {kernels::KvDtype::kBf16, kernels::KvDtype::kF32}) {
+  for (const kernels::KvDtype dtype : kernels::kKvDtypes) {
     if (name == KvDtypeName(dtype)) return dtype;
   }
-  return Fail(ErrorCode::kInvalidArgument, "unknown KV data type \"{}\"; known are bf16 and f32", name);
+  // vLLM's names.
+  if (name == "auto" || name == "bfloat16") return kernels::KvDtype::kBf16;
+  if (name == "float32") return kernels::KvDtype::kF32;
+  if (name == "fp8") return kernels::KvDtype::kFp8E4m3;
+  return Fail(ErrorCode::kInvalidArgument,
+              "unknown KV data type \"{}\"; known are auto, bf16, f32, fp8 (fp8_e4m3), int8 and int4", name);
 }
 
 Result<> EngineOptions::Validate() const {

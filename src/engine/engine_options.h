@@ -32,8 +32,9 @@ struct EngineOptions {
   Result<> Validate() const;
 };
 
-// "bf16", "f32".
+// "bf16", "f32", "fp8_e4m3", "int8", "int4".
 std::string_view KvDtypeName(kernels::KvDtype dtype);
+// The same, and vLLM's "auto", "bfloat16", "float32", "fp8".
 Result<kernels::KvDtype> ParseKvDtype(std::string_view name);
 
 }  // namespace quire::engine

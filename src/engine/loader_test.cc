@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -96,8 +97,12 @@ TEST(EngineOptionsTest, EveryRangeIsChecked) {
   EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_batched_tokens = 0; }), "max_num_batched_tokens");
   EXPECT_EQ(blame([](EngineOptions* o) { o->max_chunk_tokens = -1; }), "max_chunk_tokens");
   EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_queued_requests = 0; }), "max_num_queued_requests");
-  EXPECT_EQ(*ParseKvDtype("f32"), kernels::KvDtype::kF32);
-  EXPECT_FALSE(ParseKvDtype("f8"));
+  for (const kernels::KvDtype dtype : kernels::kKvDtypes) EXPECT_EQ(*ParseKvDtype(KvDtypeName(dtype)), dtype);
+  EXPECT_EQ(*ParseKvDtype("auto"), kernels::KvDtype::kBf16);
+  EXPECT_EQ(*ParseKvDtype("bfloat16"), kernels::KvDtype::kBf16);
+  EXPECT_EQ(*ParseKvDtype("float32"), kernels::KvDtype::kF32);
+  EXPECT_EQ(*ParseKvDtype("fp8"), kernels::KvDtype::kFp8E4m3);
+  EXPECT_THAT(ParseKvDtype("f8").error().message, testing::HasSubstr("\"f8\""));
 }
 
 TEST(ModelLengthTest, ScalingStretchesWhatTheModelWasTrainedFor) {
@@ -158,6 +163,22 @@ TEST(LoadEngineTest, TheDemoModelAnswersAsItShould) {
     }
     EXPECT_EQ(finish, FinishReason::kLength);
     EXPECT_EQ(got, expected) << entry.at("name");
+  }
+}
+
+// The same memory holds more tokens, by as much as the blocks are smaller: 64 dimensions of a key and a value take 256
+// bytes in BF16, 512 in F32, 128 in FP8, 136 in INT8 and 76 in INT4.
+TEST(LoadEngineTest, SmallerTypesHoldMoreTokensInTheSameMemory) {
+  constexpr std::int64_t kBytes = 1 << 20;
+  for (const auto& [dtype, bytes] : std::map<kernels::KvDtype, int>{{kernels::KvDtype::kF32, 512},
+                                                                    {kernels::KvDtype::kBf16, 256},
+                                                                    {kernels::KvDtype::kFp8E4m3, 128},
+                                                                    {kernels::KvDtype::kInt8, 136},
+                                                                    {kernels::KvDtype::kInt4, 76}}) {
+    const auto loaded = LoadEngine({.model = kDemo, .num_threads = 1, .kv_dtype = dtype, .kv_memory_bytes = kBytes});
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(loaded->info.kv_dtype, KvDtypeName(dtype));
+    EXPECT_EQ(loaded->info.num_blocks, kBytes / (bytes * 6 * 2 * 16)) << KvDtypeName(dtype);  // 6 layers, 2 KV heads
   }
 }
 

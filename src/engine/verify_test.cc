@@ -18,8 +18,8 @@ namespace {
 
 const std::string kDemo = std::string(QUIRE_SOURCE_DIR) + "/models/demo";
 
-LoadedModel LoadDemo() {
-  auto loaded = LoadModel({.model = kDemo, .num_threads = 2}, {});
+LoadedModel LoadDemo(kernels::KvDtype kv_dtype = kernels::KvDtype::kBf16) {
+  auto loaded = LoadModel({.model = kDemo, .num_threads = 2, .kv_dtype = kv_dtype}, {});
   EXPECT_TRUE(loaded) << loaded.error().message;
   return *std::move(loaded);
 }
@@ -49,6 +49,24 @@ TEST(VerifySlowTest, TheDemoModelKeepsThePromiseOnEveryTier) {
   const VerifyReport report = RunVerify(*loaded.model, {});
   std::printf("%s", report.ToTable().c_str());
   EXPECT_TRUE(report.ok());
+}
+
+// What is stored for a token depends on that token alone in every type, so chunks, preemption and shared blocks change
+// nothing.
+void ExpectPromiseWith(kernels::KvDtype dtype, VerifyOptions options) {
+  const LoadedModel loaded = LoadDemo(dtype);
+  const VerifyReport report = RunVerify(*loaded.model, options);
+  EXPECT_TRUE(report.ok()) << KvDtypeName(dtype) << '\n' << report.ToTable();
+}
+
+TEST(VerifyTest, QuantisedKeysAndValuesKeepThePromise) {
+  for (const kernels::KvDtype dtype : {kernels::KvDtype::kInt8, kernels::KvDtype::kInt4}) {
+    ExpectPromiseWith(dtype, {.tiers = {BestTier()}, .num_requests = 12});
+  }
+}
+
+TEST(VerifySlowTest, EveryTypeOfKeysAndValuesKeepsThePromiseOnEveryTier) {
+  for (const kernels::KvDtype dtype : kernels::kKvDtypes) ExpectPromiseWith(dtype, {});
 }
 
 // PFX-06: the same where half of the layers see a window that is shorter than the prompts, whether those hit the cache

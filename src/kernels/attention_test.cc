@@ -100,41 +100,51 @@ struct Sequence {
   }
 };
 
+bool IsQuantized(KvDtype dtype) {
+  return dtype != KvDtype::kBf16 && dtype != KvDtype::kF32;
+}
+
 bool SameBits(const float* a, const float* b, std::int64_t n) {
   return std::memcmp(a, b, static_cast<std::size_t>(n) * 4) == 0;
 }
 
 // How far a tier's output may be from the exact one, as a multiple of max |v|.
 //   score  s = scale · q·k with head_dim Fma's (γ), q rounded to BF16 where the tier does (2⁻⁸), two more
-//   roundings;
+//   roundings for the scale, and with INT8 and INT4 two for each group of channels;
 //          absolute error ≤ δ = scale · Σ|q·k| · ε, and in units of log2 two roundings of |s| ≤ scale ·
-//          Σ|q·k|
+//          Σ|q·k|. In INT4 k is scale · code + min, whose parts are up to 3 times as large as max |k|.
 //   weight p = e^(s − m): relative error e^2δ − 1, plus the exponential's 1.2e-7, plus 2⁻⁸ where p is rounded
-//   to BF16 output Σ p·v / Σ p: both sums carry the weights' error (they share it, so this is generous), a
-//   chain of at most n
-//          Fma's, and 3 roundings for each merge of partitions
+//   to BF16, plus one rounding where p is multiplied with the scale of v
+//   output Σ p·v / Σ p: both sums carry the weights' error (they share it, so this is generous), a chain of at most n
+//          Fma's, and 3 roundings for each merge of partitions. In INT4 v has two parts as well.
 double AttentionBound(const KernelTable& table, const Sequence& s, std::int64_t n) {
   const double u = 0x1p-24;
   const bool rounds = std::string_view(table.isa) == "avx512bf16" && s.layout.dtype == KvDtype::kBf16;
-  const double head_dim = s.layout.head_dim;
-  double largest = 0;  // of Σ|q·k| · scale: Cauchy–Schwarz over the largest rows
-  double q2 = 0, k2 = 0;
-  const auto squares = [&](const std::vector<float>& x, double* best) {
-    for (std::size_t i = 0; i < x.size(); i += static_cast<std::size_t>(s.layout.head_dim)) {
-      double sum = 0;
-      for (std::size_t d = 0; d < static_cast<std::size_t>(s.layout.head_dim); ++d) {
-        sum += double{x[i + d]} * double{x[i + d]};
-      }
-      *best = std::max(*best, sum);
+  const double head_dim = s.layout.head_dim, parts = s.layout.dtype == KvDtype::kInt4 ? 3 : 1;
+  double q2 = 0, largest_k = 0;
+  for (std::size_t i = 0; i < s.q.size(); i += static_cast<std::size_t>(s.layout.head_dim)) {
+    double sum = 0;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(s.layout.head_dim); ++d) {
+      sum += double{s.q[i + d]} * double{s.q[i + d]};
     }
-  };
-  squares(s.q, &q2);
-  squares(s.k, &k2);
-  largest = std::sqrt(q2 * k2 / head_dim) * 1.01;  // keys were rounded to BF16
-  const double delta = largest * ((head_dim + 4) * u + (rounds ? 0x1p-8 : 0));
-  const double weight = std::expm1(2 * delta) + 1.2e-7 + (rounds ? 0x1p-8 : 0);
+    q2 = std::max(q2, sum);
+  }
+  double k2 = 0;
+  for (std::size_t i = 0; i < s.k.size(); i += static_cast<std::size_t>(s.layout.head_dim)) {
+    double sum = 0;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(s.layout.head_dim); ++d) {
+      sum += double{s.k[i + d]} * double{s.k[i + d]};
+      largest_k = std::max(largest_k, std::abs(double{s.k[i + d]}));
+    }
+    k2 = std::max(k2, sum);
+  }
+  if (parts > 1) k2 = head_dim * largest_k * largest_k;
+  // Cauchy–Schwarz: of Σ|q·k| · scale. Rounding made keys larger by at most 2⁻⁴ (FP8).
+  const double largest = std::sqrt(q2 * k2 / head_dim) * parts * 1.07;
+  const double delta = largest * ((head_dim + 8) * u + (rounds ? 0x1p-8 : 0));
+  const double weight = std::expm1(2 * delta) + 1.2e-7 + u + (rounds ? 0x1p-8 : 0);
   const double chain = (static_cast<double>(n) + 3.0 * (static_cast<double>(n) / 256 + 1)) * u;
-  return 2 * (weight + chain) * 1.01 + 4 * u;
+  return 2 * parts * (weight + chain) * 1.07 + 4 * u;
 }
 
 double LargestValue(const Sequence& s) {
@@ -147,12 +157,14 @@ const std::vector<int> kHeadDims = {2, 8, 16, 40, 64, 80, 128};
 
 TEST(Attention, StaysWithinTheDerivedBoundOfTheReference) {
   std::uint64_t seed = 100;
-  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kF32}) {
+  for (const KvDtype dtype : kKvDtypes) {
     for (const int head_dim : kHeadDims) {
       for (const std::int64_t window : {0, 1, 70}) {
+        if (window == 1 && dtype != KvDtype::kBf16 && dtype != KvDtype::kInt4) continue;
         const std::int64_t length = 290;
         const Sequence sequence(dtype, head_dim, 3, length, ++seed);
-        SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << " window " << window << " seed " << seed);
+        SCOPED_TRACE(testing::Message() << "dtype " << static_cast<int>(dtype) << " head_dim " << head_dim << " window "
+                                        << window << " seed " << seed);
         const std::vector<float> expected = sequence.Attend(ReferenceKernels(), 0, length, window);
         for (const KernelTable* table : AvailableKernels()) {
           const std::vector<float> out = sequence.Attend(*table, 0, length, window);
@@ -186,9 +198,10 @@ TEST(Attention, ASingleVisibleKeyReturnsItsValue) {
 // Every query alone, as decode does it, and the same queries in chunks of random sizes: the same bits.
 TEST(Attention, AChunkIsTheSameBitsAsItsQueriesAlone) {
   std::uint64_t seed = 200;
-  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kF32}) {
+  for (const KvDtype dtype : kKvDtypes) {
     for (const int head_dim : kHeadDims) {
       for (const int group : {1, 3, 7, 8, 20}) {
+        if (IsQuantized(dtype) && group != 1 && group != 7) continue;
         const std::int64_t length = 530;  // two partition edges
         const Sequence sequence(dtype, head_dim, group, length, ++seed);
         for (const std::int64_t window : {0, 1, 2, 15, 16, 17, 255, 256, 257, 300}) {
@@ -196,8 +209,9 @@ TEST(Attention, AChunkIsTheSameBitsAsItsQueriesAlone) {
           const KernelTable* const best = AvailableKernels().back();
           for (const KernelTable* table : AvailableKernels().subspan(1)) {
             if (table != best && (group == 8 || head_dim == 40)) continue;
-            SCOPED_TRACE(testing::Message() << table->isa << " head_dim " << head_dim << " group " << group
-                                            << " window " << window << " seed " << seed);
+            SCOPED_TRACE(testing::Message()
+                         << table->isa << " dtype " << static_cast<int>(dtype) << " head_dim " << head_dim << " group "
+                         << group << " window " << window << " seed " << seed);
             const std::vector<float> whole = sequence.Attend(*table, 0, length, window);
             const std::int64_t row = std::int64_t{group} * head_dim;
             std::mt19937 rng(static_cast<std::uint32_t>(seed));
@@ -221,7 +235,7 @@ TEST(Attention, AChunkIsTheSameBitsAsItsQueriesAlone) {
 
 // A recycled block keeps the bytes of whoever had it before, and those may be NaN.
 TEST(Attention, WhatAQueryDoesNotSeeCannotChangeIt) {
-  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kF32}) {
+  for (const KvDtype dtype : kKvDtypes) {
     for (const std::int64_t window : {0, 1, 20, 33, 256}) {
       for (const std::int64_t position : {0, 1, 7, 30, 254, 255, 256, 299}) {
         Sequence sequence(dtype, 16, 3, 300, 300);
@@ -242,7 +256,7 @@ TEST(Attention, WhatAQueryDoesNotSeeCannotChangeIt) {
 
 // The same inside a chunk: a token that later queries of the chunk see must not leak into the earlier ones.
 TEST(Attention, APoisonedTokenSpoilsOnlyTheQueriesThatSeeIt) {
-  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kF32}) {
+  for (const KvDtype dtype : kKvDtypes) {
     for (const std::int64_t window : {0, 10}) {
       for (const std::int64_t poisoned : {0, 1, 21, 255, 256, 260}) {
         Sequence sequence(dtype, 16, 2, 300, 301);
@@ -272,69 +286,94 @@ TEST(Attention, APoisonedTokenSpoilsOnlyTheQueriesThatSeeIt) {
 
 TEST(Attention, HeadsOfAGroupAreIndependent) {
   const std::int64_t length = 70;
-  Sequence sequence(KvDtype::kBf16, 32, 5, length, 400);
-  for (const KernelTable* table : AvailableKernels()) {
-    const std::vector<float> together = sequence.Attend(*table, 0, length, 0);
-    Sequence single(KvDtype::kBf16, 32, 1, length, 401);
-    single.Store(0, length, sequence.k, sequence.v);
-    for (std::int64_t head = 0; head < 5; ++head) {
-      for (std::int64_t t = 0; t < length; ++t) {
-        std::copy_n(&sequence.q[static_cast<std::size_t>((t * 5 + head) * 32)], 32,
-                    &single.q[static_cast<std::size_t>(t * 32)]);
-      }
-      const std::vector<float> alone = single.Attend(*table, 0, length, 0);
-      for (std::int64_t t = 0; t < length; ++t) {
-        EXPECT_TRUE(SameBits(&alone[static_cast<std::size_t>(t * 32)],
-                             &together[static_cast<std::size_t>((t * 5 + head) * 32)], 32))
-            << table->isa;
+  for (const KvDtype dtype : kKvDtypes) {
+    Sequence sequence(dtype, 32, 5, length, 400);
+    for (const KernelTable* table : AvailableKernels()) {
+      const std::vector<float> together = sequence.Attend(*table, 0, length, 0);
+      Sequence single(dtype, 32, 1, length, 401);
+      single.Store(0, length, sequence.k, sequence.v);
+      for (std::int64_t head = 0; head < 5; ++head) {
+        for (std::int64_t t = 0; t < length; ++t) {
+          std::copy_n(&sequence.q[static_cast<std::size_t>((t * 5 + head) * 32)], 32,
+                      &single.q[static_cast<std::size_t>(t * 32)]);
+        }
+        const std::vector<float> alone = single.Attend(*table, 0, length, 0);
+        for (std::int64_t t = 0; t < length; ++t) {
+          EXPECT_TRUE(SameBits(&alone[static_cast<std::size_t>(t * 32)],
+                               &together[static_cast<std::size_t>((t * 5 + head) * 32)], 32))
+              << table->isa;
+        }
       }
     }
   }
 }
 
 TEST(Attention, VeryLargeAndVerySmallScoresStayFinite) {
-  Sequence sequence(KvDtype::kF32, 16, 1, 300, 500);
-  for (float& q : sequence.q) q *= 1e4f;  // softmax becomes a choice of one key
-  for (const KernelTable* table : AvailableKernels()) {
-    for (const float x : sequence.Attend(*table, 0, 300, 0)) ASSERT_TRUE(std::isfinite(x)) << table->isa;
+  for (const KvDtype dtype : kKvDtypes) {
+    Sequence sequence(dtype, 16, 1, 300, 500);
+    for (float& q : sequence.q) q *= 1e4f;  // softmax becomes a choice of one key
+    for (const KernelTable* table : AvailableKernels()) {
+      for (const float x : sequence.Attend(*table, 0, 300, 0)) ASSERT_TRUE(std::isfinite(x)) << table->isa;
+    }
   }
 }
 
-// KvLayout in bytes, by hand: token 5 of block 2, layer 1, head 1.
-TEST(StoreKv, PutsEveryElementWhereTheLayoutSays) {
-  for (const KvDtype dtype : {KvDtype::kBf16, KvDtype::kF32}) {
-    const KvLayout layout{.num_layers = 2, .num_kv_heads = 2, .head_dim = 6, .dtype = dtype};
-    auto pool = AlignedBuffer::Allocate(3 * layout.block_bytes()).value();
-    std::vector<float> k(12), v(12);
-    for (std::size_t i = 0; i < 12; ++i) k[i] = static_cast<float>(i + 1), v[i] = static_cast<float>(100 + i);
-    const std::int64_t slot = 2 * kTokens + 5;
-    ReferenceKernels().store_kv({.layout = &layout,
-                                 .pool = pool.data(),
-                                 .layer = 1,
-                                 .num_tokens = 1,
-                                 .slots = &slot,
-                                 .k = k.data(),
-                                 .v = v.data(),
-                                 .stride = 12});
-    const std::byte* tile = pool.data() + 2 * layout.block_bytes() + layout.tile_offset(1, 1);
-    for (std::size_t d = 0; d < 6; ++d) {
-      float stored_k, stored_v;
-      if (dtype == KvDtype::kF32) {
-        std::memcpy(&stored_k, tile + (d * 16 + 5) * 4, 4);
-        std::memcpy(&stored_v, tile + layout.tile_bytes() + (5 * 6 + d) * 4, 4);
-      } else {
-        Bf16 bits;
-        std::memcpy(&bits.bits, tile + (d / 2 * 32 + 5 * 2 + d % 2) * 2, 2);
-        stored_k = ToFloat(bits);
-        std::memcpy(&bits.bits, tile + layout.tile_bytes() + (2 * 12 + d * 2 + 1) * 2, 2);
-        stored_v = ToFloat(bits);
+// A query that sees one key gets its value as it is stored: half a step of the type away from what was given.
+TEST(Attention, StoredValuesAreAsNearAsTheTypeAllows) {
+  for (const KvDtype dtype : kKvDtypes) {
+    const Sequence sequence(dtype, 40, 1, 40, 2);
+    for (const KernelTable* table : AvailableKernels()) {
+      const std::vector<float> out = sequence.Attend(*table, 0, 40, 1);
+      for (std::size_t t = 0; t < 40; ++t) {
+        const float* v = &sequence.v[(t * 2 + 1) * 40];
+        const auto [least, most] = std::minmax_element(v, v + 40);
+        const double largest = std::max(std::abs(double{*least}), std::abs(double{*most}));
+        for (std::size_t d = 0; d < 40; ++d) {
+          const double x = std::abs(double{v[d]});
+          double step = 0;
+          switch (dtype) {
+            case KvDtype::kF32:
+              break;
+            case KvDtype::kBf16:
+              step = x * 0x1p-7;
+              break;
+            case KvDtype::kFp8E4m3:
+              step = std::max(x * 0x1p-3, 0x1p-9);
+              break;
+            case KvDtype::kInt8:
+              step = largest / 127;
+              break;
+            case KvDtype::kInt4:  // scale and min are rounded to F16
+              step = (double{*most} - double{*least}) / 15 + 16 * largest * 0x1p-11;
+              break;
+          }
+          EXPECT_NEAR(out[t * 40 + d], v[d], step / 2 + largest * 1e-6) << table->isa << ' ' << static_cast<int>(dtype);
+        }
       }
-      EXPECT_EQ(stored_k, k[6 + d]);
-      EXPECT_EQ(stored_v, v[6 + d]);
     }
-    std::size_t written = 0;
-    for (std::size_t i = 0; i < pool.size(); ++i) written += pool.data()[i] != std::byte{0};
-    EXPECT_LE(written, 2u * 2 * 6 * 4);  // and nothing else
+  }
+}
+
+// Keys and values of zero, of one size, tiny and huge: nothing divides by zero or overflows.
+TEST(Attention, ConstantTinyAndHugeTokensStayFinite) {
+  for (const KvDtype dtype : kKvDtypes) {
+    for (const float size : {0.0f, -3.0f, 1e-40f, 1e-8f, 60000.0f, 1e30f}) {
+      Sequence sequence(dtype, 40, 2, 40, 3);
+      for (float& q : sequence.q) q *= 1e-3f;
+      std::vector<float> same(sequence.k.size(), size);
+      sequence.Store(0, 40, sequence.k, same);
+      const float limit = dtype == KvDtype::kFp8E4m3 ? 448 : dtype == KvDtype::kInt4 ? 65504 : 1e38f;
+      for (const KernelTable* table : AvailableKernels()) {
+        for (const float x : sequence.Attend(*table, 0, 40, 0)) {
+          EXPECT_NEAR(x, std::clamp(size, -limit, limit), std::max(std::abs(size) * 0.07f, 0x1p-10f)) << table->isa;
+        }
+      }
+      if (std::abs(size) > 1e9f) continue;  // scores overflow as they would in F32
+      sequence.Store(0, 40, same, same);
+      for (const KernelTable* table : AvailableKernels()) {
+        for (const float x : sequence.Attend(*table, 0, 40, 0)) ASSERT_TRUE(std::isfinite(x)) << table->isa << size;
+      }
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/float16.h"
 #include "base/result.h"
+#include "kernels/kv_layout.h"
 
 namespace quire::kernels {
 
@@ -95,31 +96,6 @@ struct GemmArgs {
 };
 
 // ---- Keys and values -----------------------------------------------------------------------------------------------
-
-enum class KvDtype : std::uint8_t { kBf16, kF32 };
-
-// The bytes of one block of the KV pool: all layers of `block_size` tokens, contiguous.
-//   block = [num_layers][num_kv_heads][ K tile | V tile ]
-//   BF16   K tile [head_dim/2][block_size][2]   (16 tokens' scores accumulate in one register)
-//          V tile [block_size/2][head_dim][2]   (pairs of tokens, 16 dimensions in one register)
-//   F32    K tile [head_dim][block_size]        V tile [block_size][head_dim]
-// head_dim is even; odd-sized pairs do not occur.
-struct KvLayout {
-  int num_layers = 0;
-  int num_kv_heads = 0;
-  int head_dim = 0;
-  KvDtype dtype = KvDtype::kBf16;
-  static constexpr int block_size = 16;  // tokens
-
-  std::size_t tile_bytes() const {
-    return std::size_t{block_size} * static_cast<std::size_t>(head_dim) * (dtype == KvDtype::kBf16 ? 2 : 4);
-  }
-  std::size_t block_bytes() const { return tile_bytes() * 2 * static_cast<std::size_t>(num_layers * num_kv_heads); }
-  // Offset of the K tile inside a block; the V tile follows it at tile_bytes().
-  std::size_t tile_offset(int layer, int kv_head) const {
-    return tile_bytes() * 2 * static_cast<std::size_t>(layer * num_kv_heads + kv_head);
-  }
-};
 
 struct StoreKvArgs {
   const KvLayout* layout = nullptr;

@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,6 +60,64 @@ TEST(DemoModelReferenceTest, IsExactToRoundingWithF32Keys) {
     for (const json::value& top : golden.at("top10").as_array()) {
       EXPECT_NEAR(last[top.at("id").as_int64()], top.at("logit").to_number<double>(), 1e-3);
     }
+  }
+}
+
+// What each type of keys and values costs, as logits of every position of the golden prompts against those with F32
+// keys and values on the same tier. docs/kernels.md has the table that this prints.
+struct KvError {
+  double mean_kl = 0;  // of the distributions, nats
+  double largest = 0;  // difference of two logits
+  double top1 = 0;     // part of the positions with the same most likely token
+};
+
+double LogSumExp(std::span<const float> logits) {
+  const double largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(double{x} - largest);
+  return largest + std::log(sum);
+}
+
+KvError ErrorOf(kernels::KvDtype dtype) {
+  const kernels::KernelTable& kernels = *kernels::AvailableKernels().back();
+  TestRunner exact(kDemo, kernels, 2, kernels::KvDtype::kF32), runner(kDemo, kernels, 2, dtype);
+  const auto vocab = static_cast<std::size_t>(exact.vocab_size());
+  KvError error;
+  std::size_t positions = 0;
+  for (const json::value& golden : Golden()) {
+    std::vector<TokenId> ids = Ids(golden.at("prompt_ids"));
+    for (const TokenId id : Ids(golden.at("greedy_ids"))) ids.push_back(id);
+    const int count = static_cast<int>(ids.size());
+    const std::vector<float> expected = exact.Run(ids, 0, count), got = runner.Run(ids, 0, count);
+    for (std::size_t row = 0; row < ids.size(); ++row, ++positions) {
+      const std::span p(&expected[row * vocab], vocab), q(&got[row * vocab], vocab);
+      const double p_sum = LogSumExp(p), q_sum = LogSumExp(q);
+      for (std::size_t i = 0; i < vocab; ++i) {
+        const double log_p = double{p[i]} - p_sum, log_q = double{q[i]} - q_sum;
+        error.mean_kl += std::exp(log_p) * (log_p - log_q);
+        error.largest = std::max(error.largest, std::abs(double{p[i]} - double{q[i]}));
+      }
+      error.top1 += std::ranges::max_element(p) - p.begin() == std::ranges::max_element(q) - q.begin();
+    }
+  }
+  error.mean_kl /= static_cast<double>(positions);
+  error.top1 /= static_cast<double>(positions);
+  return error;
+}
+
+TEST(DemoModelKvDtypeTest, ErrorsStayAtTheSizeOfTheType) {
+  struct Case {
+    kernels::KvDtype dtype;
+    const char* name;
+    double kl_max;  // about four times what was measured
+  };
+  for (const Case& test : {Case{kernels::KvDtype::kF32, "f32", 0}, Case{kernels::KvDtype::kBf16, "bf16", 1e-5},
+                           Case{kernels::KvDtype::kFp8E4m3, "fp8_e4m3", 1e-3},
+                           Case{kernels::KvDtype::kInt8, "int8", 4e-5}, Case{kernels::KvDtype::kInt4, "int4", 7e-3}}) {
+    const KvError error = ErrorOf(test.dtype);
+    std::printf("%-9s mean KL %.2e, largest difference of a logit %.3f, same top token %.3f\n", test.name,
+                error.mean_kl, error.largest, error.top1);
+    EXPECT_LE(error.mean_kl, test.kl_max) << test.name;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/generic/gemm_int8.inl.h"
 #include "kernels/generic/gemm_float.inl.h"
 #include "kernels/generic/gemm.inl.h"
+#include "kernels/generic/kv_cache.inl.h"
 #include "kernels/generic/attention.inl.h"
 #include "kernels/generic/elementwise.inl.h"
 #include "kernels/generic/table.inl.h"

@@ -6,42 +6,13 @@
 //     scores s = (Σ over dimension pairs, ascending) · scale · log2(e); −∞ where the row does not see the key
 //     m' = max s;  p = 2^(s − m'), rounded to an element;  l' = Σ p, by token mod 16, then across lanes
 //     o' = Σ p · v over its tokens, ascending, two at a time for BF16
+// Where keys and values have scales (generic/kv_cache.inl.h), those of a key multiply its finished sum, and that of
+// a value multiplies p.
 //     merge (m', l', o') into (m, l, o)
 //   out = o / l
 //
 // Tokens that a row does not see are not multiplied with zero but left out (or, for one half of a BF16 pair,
 // masked in V itself): whatever their bytes are, NaN included, they cannot change a bit of the row.
-
-struct Bf16Cache {
-  static constexpr std::int64_t kTokensPerStep = 2;
-  using QueryElement = Element;
-  using Weights = PairWeights;
-  static std::int64_t ScoreSteps(std::int64_t head_dim) { return head_dim / 2; }
-  QUIRE_INLINE static F32 Score(F32 sum, const std::byte* k, const Element* q) {
-    return DotPair(sum, LoadPairs(k), LoadPairInput(q));
-  }
-  QUIRE_INLINE static Weights LoadKey(const std::byte* p) { return LoadPairs(p); }
-  QUIRE_INLINE static Weights LoadValue(const std::byte* p, std::int64_t n) { return LoadPartPairs(p, n); }
-  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, const Element* p) { return DotPair(sum, w, LoadPairInput(p)); }
-  QUIRE_INLINE static Weights Only(Weights w, bool even, bool odd) {
-    return even && odd ? w : even ? OnlyEven(w) : OnlyOdd(w);
-  }
-  QUIRE_INLINE static void Store(Element* p, F32 x) { StoreElements(p, x); }
-  QUIRE_INLINE static F32 Round(F32 x) { return RoundElements(x); }
-};
-
-struct F32Cache {
-  static constexpr std::int64_t kTokensPerStep = 1;
-  using QueryElement = float;
-  using Weights = F32;
-  static std::int64_t ScoreSteps(std::int64_t head_dim) { return head_dim; }
-  QUIRE_INLINE static Weights LoadKey(const std::byte* p) { return LoadF(p); }
-  QUIRE_INLINE static Weights LoadValue(const std::byte* p, std::int64_t n) { return LoadPartF(p, n); }
-  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, const float* p) { return Fma(w, SetF(*p), sum); }
-  QUIRE_INLINE static Weights Only(Weights w, bool, bool) { return w; }
-  QUIRE_INLINE static void Store(float* p, F32 x) { StoreF(p, x); }
-  QUIRE_INLINE static F32 Round(F32 x) { return x; }
-};
 
 inline constexpr std::int64_t kTokens = KvLayout::block_size;
 // Rows whose running state is kept while a partition passes over them: 8 tiles of rows read each key from a
@@ -61,9 +32,11 @@ struct AttentionScratch {
   float* scores;         // [kAttentionRows][256]
   float* probabilities;  // [kAttentionRows][256] elements
   float* partial;        // [kAttentionRows][padded] o'
+  float* query_sums;     // [kRowsInFlight][key groups] Σ q over the channels of a group
   std::size_t bytes;
 
-  AttentionScratch(std::byte* memory, std::int64_t padded) {
+  AttentionScratch(std::byte* memory, const KvLayout& layout) {
+    const std::int64_t padded = PaddedHeadDim(layout.head_dim);
     auto* next = reinterpret_cast<float*>(memory);
     std::size_t taken = 0;
     const auto take = [&](std::int64_t floats) {
@@ -78,18 +51,26 @@ struct AttentionScratch {
     scores = take(kAttentionRows * kAttentionPartition);
     probabilities = take(kAttentionRows * kAttentionPartition);
     partial = take(kAttentionRows * padded);
+    query_sums = take(kRowsInFlight * layout.num_key_groups());
     bytes = taken * sizeof(float);
   }
 };
 
 inline std::size_t AttentionScratchBytes(const KvLayout& layout, int /*group*/) {
-  return AttentionScratch(nullptr, PaddedHeadDim(layout.head_dim)).bytes;
+  return AttentionScratch(nullptr, layout).bytes;
 }
 
 // A partition of one sequence, and the keys in it that a row sees: [begin, end), counted from the partition's
 // start.
 struct Visible {
   std::int64_t begin, end;
+};
+
+// What the softmax of one row over one partition leaves besides the probabilities.
+struct PartialSoftmax {
+  float largest;  // m'
+  float total;    // l'
+  float offset;   // Σ p · min of the values, which all dimensions of o' begin with
 };
 
 template <typename Cache>
@@ -100,6 +81,12 @@ struct Attention {
   const std::int64_t head_dim, padded;
   const std::int64_t first_row, num_rows;  // of the rows in flight, counted over queries · group
   const AttentionScratch scratch;
+  const std::int64_t block_bytes = static_cast<std::int64_t>(args.layout->block_bytes());
+  const std::int64_t k_offset = static_cast<std::int64_t>(args.layout->tile_offset(args.layer, args.kv_head));
+  const std::int64_t k_scales = static_cast<std::int64_t>(args.layout->k_codes_bytes());  // from the K tile on
+  const std::int64_t v_offset = static_cast<std::int64_t>(args.layout->k_tile_bytes());
+  const std::int64_t v_scales = v_offset + static_cast<std::int64_t>(args.layout->v_codes_bytes());
+  const std::int64_t v_row_bytes = static_cast<std::int64_t>(args.layout->v_row_bytes());
 
   std::int64_t Position(std::int64_t row) const { return args.first_position + (first_row + row) / args.group; }
   std::int64_t FirstKey(std::int64_t row) const {
@@ -113,8 +100,7 @@ struct Attention {
   }
   const std::byte* KeyTile(std::int64_t partition, std::int64_t tile) const {
     const std::int64_t block = args.blocks[partition * (kAttentionPartition / kTokens) + tile];
-    return args.pool + static_cast<std::size_t>(block) * args.layout->block_bytes() +
-           args.layout->tile_offset(args.layer, args.kv_head);
+    return args.pool + block * block_bytes + k_offset;
   }
   QueryElement* Queries(std::int64_t row) const {
     return reinterpret_cast<QueryElement*>(scratch.queries + row * padded);
@@ -131,12 +117,39 @@ struct Attention {
         const std::int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
         Cache::Store(Queries(row) + d, LoadPartF(q + d, count));
       }
+      if constexpr (Cache::kChannelsPerGroup != 0) SumQuery(q, scratch.query_sums + row * NumGroups());
+    }
+  }
+  std::int64_t NumGroups() const { return args.layout->num_key_groups(); }
+  void SumQuery(const float* q, float* sums) const {
+    for (std::int64_t begin = 0; begin < head_dim; begin += Cache::kChannelsPerGroup) {
+      const std::int64_t rest = head_dim - begin,
+                         count = rest < Cache::kChannelsPerGroup ? rest : Cache::kChannelsPerGroup;
+      F32 sum = ZeroF();
+      for (std::int64_t d = 0; d < count; d += kLanes) {
+        sum = Add(sum, LoadPartF(q + begin + d, count - d < kLanes ? count - d : kLanes));
+      }
+      *sums++ = ReduceAdd(sum);
     }
   }
 
   // Scores of R rows from `row` against T tiles of 16 tokens, unscaled, to scores[slot].
   template <int R, int T>
-  [[gnu::noinline]] void ScoreTiles(std::int64_t partition, std::int64_t tile, std::int64_t row) const {
+  void ScoreTiles(std::int64_t partition, std::int64_t tile, std::int64_t row) const {
+    if constexpr (Cache::kChannelsPerGroup == 0) {
+      ScoreGroup<R, T>(partition, tile, row, 0, head_dim);
+    } else {
+      for (std::int64_t begin = 0; begin < head_dim; begin += Cache::kChannelsPerGroup) {
+        const std::int64_t end = begin + Cache::kChannelsPerGroup;
+        ScoreGroup<R, T>(partition, tile, row, begin, end < head_dim ? end : head_dim);
+      }
+    }
+  }
+
+  // The same over the channels [begin, end) of one group, added to what the groups before it gave.
+  template <int R, int T>
+  [[gnu::noinline]] void ScoreGroup(std::int64_t partition, std::int64_t tile, std::int64_t row, std::int64_t begin,
+                                    std::int64_t end) const {
     const std::byte* keys[T];
     QUIRE_UNROLL for (int t = 0; t < T; ++t) keys[t] = KeyTile(partition, tile + t);
     F32 sum[R][T];
@@ -145,46 +158,66 @@ struct Attention {
     }
     const QueryElement* q = Queries(row);
     const std::int64_t row_elements = Queries(1) - Queries(0);
-    const std::int64_t steps = Cache::ScoreSteps(head_dim), per_step = head_dim / steps;
-    for (std::int64_t step = 0; step < steps; ++step) {
+    constexpr std::int64_t kPerStep = Cache::kChannelsPerStep;
+    for (std::int64_t step = begin / kPerStep; step < end / kPerStep; ++step) {
       QUIRE_UNROLL for (int t = 0; t < T; ++t) {
-        const auto k = Cache::LoadKey(keys[t] + step * 64);
+        const auto k = Cache::LoadKey(keys[t] + step * Cache::kKeyStepBytes);
         QUIRE_UNROLL for (int r = 0; r < R; ++r) {
-          sum[r][t] = Cache::Dot(sum[r][t], k, q + r * row_elements + step * per_step);
+          sum[r][t] = Cache::DotKey(sum[r][t], k, q + r * row_elements + step * kPerStep);
         }
       }
     }
     QUIRE_UNROLL for (int r = 0; r < R; ++r) {
       QUIRE_UNROLL for (int t = 0; t < T; ++t) {
-        StoreF(scratch.scores + r * kAttentionPartition + (tile + t) * kTokens, sum[r][t]);
+        float* scores = scratch.scores + r * kAttentionPartition + (tile + t) * kTokens;
+        if constexpr (Cache::kChannelsPerGroup == 0) {
+          StoreF(scores, Cache::ScaleScore(sum[r][t], keys[t] + k_scales));
+        } else {
+          const std::int64_t group = begin / Cache::kChannelsPerGroup;
+          const F32 before = group == 0 ? ZeroF() : LoadF(scores);
+          const std::byte* scales = keys[t] + k_scales + group * Cache::kGroupScaleBytes;
+          StoreF(scores,
+                 Cache::AddGroup(before, sum[r][t], scales, scratch.query_sums[(row + r) * NumGroups() + group]));
+        }
       }
     }
   }
 
-  // The softmax of one row over the keys it sees in the partition: scores become probabilities. Returns l';
-  // m' goes to *largest.
-  float Softmax(std::int64_t slot, Visible visible, float* largest) const {
+  // x in the lanes of the tile that are visible, `otherwise` in the others.
+  static F32 WhereVisible(Visible visible, std::int64_t tile, F32 x, F32 otherwise) {
+    const std::int64_t begin = visible.begin - tile * kTokens, end = visible.end - tile * kTokens;
+    if (begin <= 0 && end >= kTokens) return x;
+    return Select(LanesBetween(begin > 0 ? begin : 0, end < kTokens ? end : kTokens), x, otherwise);
+  }
+
+  // The softmax of one row over the keys it sees in the partition: scores become probabilities, times the scales
+  // of the values.
+  PartialSoftmax Softmax(std::int64_t partition, std::int64_t slot, Visible visible) const {
     float* scores = scratch.scores + slot * kAttentionPartition;
-    const F32 factor = SetF(args.scale * 1.44269504f);
+    const F32 factor = SetF(args.scale * 1.44269504f * Cache::kKeyUnit);
     const std::int64_t first_tile = visible.begin / kTokens, end_tile = (visible.end + kTokens - 1) / kTokens;
     F32 max = SetF(-__builtin_inff());
     for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
-      F32 s = Mul(LoadF(scores + tile * kTokens), factor);
-      const std::int64_t begin = visible.begin - tile * kTokens, end = visible.end - tile * kTokens;
-      if (begin > 0 || end < kTokens) {
-        s = Select(LanesBetween(begin > 0 ? begin : 0, end < kTokens ? end : kTokens), s, SetF(-__builtin_inff()));
-      }
+      const F32 s = WhereVisible(visible, tile, Mul(LoadF(scores + tile * kTokens), factor), SetF(-__builtin_inff()));
       StoreF(scores + tile * kTokens, s);
       max = Max(max, s);
     }
-    *largest = ReduceMax(max);
-    F32 sum = ZeroF();
+    const float largest = ReduceMax(max);
+    F32 sum = ZeroF(), offset = ZeroF();
     for (std::int64_t tile = first_tile; tile < end_tile; ++tile) {
-      const F32 p = Exp2OfNonPositive(Sub(LoadF(scores + tile * kTokens), SetF(*largest)));
-      Cache::Store(Probabilities(slot) + tile * kTokens, p);
+      const F32 p = Exp2OfNonPositive(Sub(LoadF(scores + tile * kTokens), SetF(largest)));
       sum = Add(sum, Cache::Round(p));
+      if constexpr (Cache::kScaledValues) {
+        const std::byte* scales = KeyTile(partition, tile) + v_scales;
+        Cache::Store(Probabilities(slot) + tile * kTokens, Cache::ScaleWeight(p, scales));
+        if constexpr (Cache::kChannelsPerGroup != 0) {  // p is zero where it is not visible, but min may be NaN
+          offset = Add(offset, WhereVisible(visible, tile, Cache::WeighMin(p, scales), ZeroF()));
+        }
+      } else {
+        Cache::Store(Probabilities(slot) + tile * kTokens, p);
+      }
     }
-    return ReduceAdd(sum);
+    return {.largest = largest, .total = ReduceAdd(sum), .offset = ReduceAdd(offset)};
   }
 
   // partial[slot …] += p · v for R rows over steps [begin, end) of the partition, D vectors of dimensions
@@ -203,16 +236,16 @@ struct Attention {
     const QueryElement* p = Probabilities(slot);
     const std::int64_t row_elements = Probabilities(1) - Probabilities(0);
     for (std::int64_t tile = begin / kStepsPerTile; tile * kStepsPerTile < end; ++tile) {
-      const std::byte* values = KeyTile(partition, tile) + args.layout->tile_bytes() + dim * 4;
+      const std::byte* values = KeyTile(partition, tile) + v_offset + dim * Cache::kValueVectorBytes / kLanes;
       const std::int64_t tile_begin = tile * kStepsPerTile, tile_end = tile_begin + kStepsPerTile;
       const std::int64_t last = end < tile_end ? end : tile_end;
       for (std::int64_t step = begin > tile_begin ? begin : tile_begin; step < last; ++step) {
-        const std::byte* v = values + (step - tile_begin) * head_dim * 4;
+        const std::byte* v = values + (step - tile_begin) * Cache::kTokensPerStep * v_row_bytes;
         QUIRE_UNROLL for (int d = 0; d < D; ++d) {
-          auto w = Cache::LoadValue(v + d * 64, d == D - 1 ? tail : kLanes);
+          auto w = Cache::LoadValue(v, d, d == D - 1 ? tail : kLanes);
           if constexpr (!kWhole) w = Cache::Only(w, even, odd);
           QUIRE_UNROLL for (int r = 0; r < R; ++r) {
-            sum[r][d] = Cache::Dot(sum[r][d], w, p + r * row_elements + step * Cache::kTokensPerStep);
+            sum[r][d] = Cache::DotValue(sum[r][d], w, p + r * row_elements + step * Cache::kTokensPerStep);
           }
         }
       }
@@ -269,22 +302,22 @@ struct Attention {
   }
 
   // (m', l', o') of `slot` into (m, l, o) of `row`.
-  void Merge(std::int64_t slot, std::int64_t row, float largest, float total, bool is_first) const {
+  void Merge(std::int64_t slot, std::int64_t row, PartialSoftmax softmax, bool is_first) const {
     float* o = scratch.outputs + row * padded;
     const float* part = scratch.partial + slot * padded;
     if (is_first) {
       for (std::int64_t d = 0; d < padded; d += kLanes) StoreF(o + d, LoadF(part + d));
-      scratch.largest[row] = largest;
-      scratch.total[row] = total;
+      scratch.largest[row] = softmax.largest;
+      scratch.total[row] = softmax.total;
       return;
     }
-    const F32 before = SetF(scratch.largest[row]), now = SetF(largest), max = Max(before, now);
+    const F32 before = SetF(scratch.largest[row]), now = SetF(softmax.largest), max = Max(before, now);
     const F32 keep = Exp2OfNonPositive(Sub(before, max)), take = Exp2OfNonPositive(Sub(now, max));
     for (std::int64_t d = 0; d < padded; d += kLanes) {
       StoreF(o + d, Fma(LoadF(part + d), take, Mul(LoadF(o + d), keep)));
     }
     StorePartF(scratch.largest + row, max, 1);
-    StorePartF(scratch.total + row, Fma(SetF(total), take, Mul(SetF(scratch.total[row]), keep)), 1);
+    StorePartF(scratch.total + row, Fma(SetF(softmax.total), take, Mul(SetF(scratch.total[row]), keep)), 1);
   }
 
   // Rows [row, row + rows), all of which see something of the partition.
@@ -300,15 +333,15 @@ struct Attention {
       any_end = visible[r].end > any_end ? visible[r].end : any_end;
     }
     ScoresOf<kAttentionRows>(rows, partition, any_begin / kTokens, (any_end + kTokens - 1) / kTokens, row);
-    float largest[kAttentionRows], total[kAttentionRows];
-    for (std::int64_t r = 0; r < rows; ++r) total[r] = Softmax(r, visible[r], &largest[r]);
+    PartialSoftmax softmax[kAttentionRows];
+    for (std::int64_t r = 0; r < rows; ++r) softmax[r] = Softmax(partition, r, visible[r]);
 
     // Whole steps that all rows see are shared; what sticks out at either end is each row's own.
     std::int64_t shared_begin = (all_begin + kStep - 1) / kStep * kStep, shared_end = all_end / kStep * kStep;
     if (shared_begin >= shared_end) shared_begin = shared_end = kAttentionPartition;  // nothing shared
     for (std::int64_t r = 0; r < rows; ++r) {
       float* partial = scratch.partial + r * padded;
-      for (std::int64_t d = 0; d < padded; d += kLanes) StoreF(partial + d, ZeroF());
+      for (std::int64_t d = 0; d < padded; d += kLanes) StoreF(partial + d, SetF(softmax[r].offset));
       WeighRagged(partition, r, visible[r].begin, visible[r].end < shared_begin ? visible[r].end : shared_begin);
     }
     if (shared_begin < shared_end) {
@@ -316,7 +349,7 @@ struct Attention {
       for (std::int64_t r = 0; r < rows; ++r) WeighRagged(partition, r, shared_end, visible[r].end);
     }
     for (std::int64_t r = 0; r < rows; ++r) {
-      Merge(r, row + r, largest[r], total[r], partition == FirstKey(row + r) / kAttentionPartition);
+      Merge(r, row + r, softmax[r], partition == FirstKey(row + r) / kAttentionPartition);
     }
   }
 
@@ -336,7 +369,7 @@ struct Attention {
     for (std::int64_t row = 0; row < num_rows; ++row) {
       const std::int64_t global = first_row + row;
       float* out = args.out + global / args.group * args.out_stride + global % args.group * head_dim;
-      const F32 inverse = Div(SetF(1), SetF(scratch.total[row]));
+      const F32 inverse = Div(SetF(Cache::kValueUnit), SetF(scratch.total[row]));
       for (std::int64_t d = 0; d < head_dim; d += kLanes) {
         const std::int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
         StorePartF(out + d, Mul(LoadF(scratch.outputs + row * padded + d), inverse), count);
@@ -356,15 +389,22 @@ inline void AttendWith(const AttentionArgs& args) {
                                      .padded = padded,
                                      .first_row = row,
                                      .num_rows = rows,
-                                     .scratch = AttentionScratch(args.scratch, padded)};
+                                     .scratch = AttentionScratch(args.scratch, *args.layout)};
     attention.Run();
   }
 }
 
 inline void Attend(const AttentionArgs& args) {
-  if (args.layout->dtype == KvDtype::kBf16) {
-    AttendWith<Bf16Cache>(args);
-  } else {
-    AttendWith<F32Cache>(args);
+  switch (args.layout->dtype) {
+    case KvDtype::kBf16:
+      return AttendWith<Bf16Cache>(args);
+    case KvDtype::kF32:
+      return AttendWith<F32Cache>(args);
+    case KvDtype::kFp8E4m3:
+      return AttendWith<Fp8Cache>(args);
+    case KvDtype::kInt8:
+      return AttendWith<Int8Cache>(args);
+    case KvDtype::kInt4:
+      return AttendWith<Int4Cache>(args);
   }
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/float8.h"
 #include "kernels/reference/reference.h"
 
 namespace quire::kernels::reference {
@@ -10,41 +11,78 @@ namespace {
 
 constexpr std::int64_t kTokens = KvLayout::block_size;
 
-// The keys and values of one sequence, layer and head.
+// The keys and values of one sequence, layer and head, decoded from the stored bytes.
 class CachedHead {
  public:
   explicit CachedHead(const AttentionArgs& args) : args_(args), layout_(*args.layout) {}
 
-  float k(std::int64_t position, std::int64_t d) const {
+  double k(std::int64_t position, std::int64_t d) const {
+    const std::byte* tile = KTile(position);
+    const std::byte* scales = tile + k_scales_;
     const std::int64_t token = position % kTokens;
-    return bf16() ? Bf16At(d / 2 * kTokens * 2 + token * 2 + d % 2, KTile(position))
-                  : F32At(d * kTokens + token, KTile(position));
+    switch (layout_.dtype) {
+      case KvDtype::kBf16:
+        return double{ToFloat(Bf16{At<std::uint16_t>(tile, d / 2 * kTokens * 2 + token * 2 + d % 2)})};
+      case KvDtype::kF32:
+        return double{At<float>(tile, d * kTokens + token)};
+      case KvDtype::kFp8E4m3:
+        return double{ToFloat(Fp8E4m3{At<std::uint8_t>(tile, d * kTokens + token)})};
+      case KvDtype::kInt8:
+        return double{At<float>(scales, token)} * At<std::int8_t>(tile, d * kTokens + token);
+      case KvDtype::kInt4: {
+        const unsigned pair = At<std::uint8_t>(tile, d / 2 * kTokens + token);
+        return Int4(d % 2 == 0 ? pair & 15 : pair >> 4, scales + d / KvLayout::channels_group * kTokens * 4, token);
+      }
+    }
+    return 0;
   }
-  float v(std::int64_t position, std::int64_t d) const {
+  double v(std::int64_t position, std::int64_t d) const {
+    const std::byte* tile = KTile(position) + v_tile_;
+    const std::byte* scales = tile + v_scales_;
     const std::int64_t token = position % kTokens, head_dim = layout_.head_dim;
-    const std::byte* tile = KTile(position) + layout_.tile_bytes();
-    return bf16() ? Bf16At((token / 2 * head_dim + d) * 2 + token % 2, tile) : F32At(token * head_dim + d, tile);
+    const std::byte* row = tile + token * v_row_bytes_;
+    switch (layout_.dtype) {
+      case KvDtype::kBf16:
+        return double{ToFloat(Bf16{At<std::uint16_t>(tile, (token / 2 * head_dim + d) * 2 + token % 2)})};
+      case KvDtype::kF32:
+        return double{At<float>(row, d)};
+      case KvDtype::kFp8E4m3:
+        return double{ToFloat(Fp8E4m3{At<std::uint8_t>(row, d)})};
+      case KvDtype::kInt8:
+        return double{At<float>(scales, token)} * At<std::int8_t>(row, d);
+      case KvDtype::kInt4: {
+        const unsigned pair = At<std::uint8_t>(row, d / 32 * 16 + d % 16);
+        return Int4(d % 32 < 16 ? pair & 15 : pair >> 4, scales, token);
+      }
+    }
+    return 0;
   }
 
  private:
-  bool bf16() const { return layout_.dtype == KvDtype::kBf16; }
   const std::byte* KTile(std::int64_t position) const {
-    const auto block = static_cast<std::size_t>(args_.blocks[position / kTokens]);
-    return args_.pool + block * layout_.block_bytes() + layout_.tile_offset(args_.layer, args_.kv_head);
+    return args_.pool + args_.blocks[position / kTokens] * block_bytes_ + k_tile_;
   }
-  static float Bf16At(std::int64_t index, const std::byte* tile) {
-    Bf16 value;
-    std::memcpy(&value.bits, tile + index * 2, 2);
-    return ToFloat(value);
-  }
-  static float F32At(std::int64_t index, const std::byte* tile) {
-    float value;
-    std::memcpy(&value, tile + index * 4, 4);
+  template <typename T>
+  static T At(const std::byte* base, std::int64_t index) {
+    T value;
+    std::memcpy(&value, base + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
     return value;
+  }
+  static double Int4(unsigned code, const std::byte* scales, std::int64_t token) {
+    const double scale{ToFloat(F16{At<std::uint16_t>(scales, token)})};
+    const double min{ToFloat(F16{At<std::uint16_t>(scales, kTokens + token)})};
+    return scale * code + min;
   }
 
   const AttentionArgs& args_;
   const KvLayout& layout_;
+  // Offsets in bytes: of the K tile in a block, of the V tile from it on, of scales from their tile on.
+  const std::int64_t block_bytes_ = static_cast<std::int64_t>(layout_.block_bytes());
+  const std::int64_t k_tile_ = static_cast<std::int64_t>(layout_.tile_offset(args_.layer, args_.kv_head));
+  const std::int64_t k_scales_ = static_cast<std::int64_t>(layout_.k_codes_bytes());
+  const std::int64_t v_tile_ = static_cast<std::int64_t>(layout_.k_tile_bytes());
+  const std::int64_t v_scales_ = static_cast<std::int64_t>(layout_.v_codes_bytes());
+  const std::int64_t v_row_bytes_ = static_cast<std::int64_t>(layout_.v_row_bytes());
 };
 
 // softmax(scale · q Kᵀ) V of one query head at `position`. `weighted` [head_dim] is scratch.
@@ -54,7 +92,7 @@ void AttendOne(const AttentionArgs& args, std::int64_t position, const float* q,
   const std::int64_t first = args.window > 0 ? std::max<std::int64_t>(0, position - args.window + 1) : 0;
   const auto score = [&](std::int64_t key) {
     double dot = 0;
-    for (std::int64_t d = 0; d < head_dim; ++d) dot += double{q[d]} * double{cache.k(key, d)};
+    for (std::int64_t d = 0; d < head_dim; ++d) dot += double{q[d]} * cache.k(key, d);
     return dot * double{args.scale};
   };
   double largest = -std::numeric_limits<double>::infinity();
@@ -64,7 +102,7 @@ void AttendOne(const AttentionArgs& args, std::int64_t position, const float* q,
   for (std::int64_t key = first; key <= position; ++key) {
     const double p = std::exp(score(key) - largest);  // computed twice: there is no room to keep a score per key
     sum += p;
-    for (std::int64_t d = 0; d < head_dim; ++d) weighted[d] += p * double{cache.v(key, d)};
+    for (std::int64_t d = 0; d < head_dim; ++d) weighted[d] += p * cache.v(key, d);
   }
   for (std::int64_t d = 0; d < head_dim; ++d) out[d] = static_cast<float>(weighted[d] / sum);
 }

@@ -209,3 +209,27 @@ inline constexpr int kFloatRows = 6, kFloatPanels = 1;
 inline constexpr int kFloatFewRows = 2, kFloatFewRowsPanels = 2;
 inline constexpr int kGemvPanels = 4;  // for a single row
 inline constexpr int kAttentionRows = 4;
+
+// ---- Bytes of quantised keys and values
+// ----------------------------------------------------------------------------
+QUIRE_INLINE I32 LoadUnsignedBytes(const std::byte* p) {  // 16 bytes
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+QUIRE_INLINE F32 LoadSignedBytes(const std::byte* p) {  // 16 bytes as floats
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+QUIRE_INLINE I32 UpperNibbles(I32 bytes) {
+  return {_mm256_srli_epi32(bytes.lo, 4), _mm256_srli_epi32(bytes.hi, 4)};
+}
+// 16 bytes of FP8 E4M3, times 2^-8: sign, exponent and mantissa stand in the place of an F16's, whose bias is 8 more.
+// Of a NaN (all seven bits set) the sum carries into bit 14, which makes it a NaN of F16.
+QUIRE_INLINE F32 LoadFp8(const std::byte* p) {
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(static_cast<short>(0xBF80)));
+  const __m256i nan = _mm256_and_si256(_mm256_add_epi16(half, _mm256_set1_epi16(0x0080)), _mm256_set1_epi16(0x4000));
+  const __m256i f16 = _mm256_or_si256(half, nan);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(f16)), _mm256_cvtph_ps(_mm256_extracti128_si256(f16, 1))};
+}

@@ -178,3 +178,23 @@ inline constexpr int kFloatRows = 12, kFloatPanels = 2;
 inline constexpr int kFloatFewRows = 4, kFloatFewRowsPanels = 4;
 inline constexpr int kGemvPanels = 8;  // for a single row
 inline constexpr int kAttentionRows = 8;
+
+// ---- Bytes of quantised keys and values
+// ----------------------------------------------------------------------------
+QUIRE_INLINE I32 LoadUnsignedBytes(const std::byte* p) {  // 16 bytes
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+QUIRE_INLINE F32 LoadSignedBytes(const std::byte* p) {  // 16 bytes as floats
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+QUIRE_INLINE I32 UpperNibbles(I32 bytes) {
+  return _mm512_srli_epi32(bytes, 4);
+}
+// 16 bytes of FP8 E4M3, times 2^-8: sign, exponent and mantissa stand in the place of an F16's, whose bias is 8 more.
+// Of a NaN (all seven bits set) the sum carries into bit 14, which makes it a NaN of F16.
+QUIRE_INLINE F32 LoadFp8(const std::byte* p) {
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i half = _mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(static_cast<short>(0xBF80)));
+  const __m256i nan = _mm256_and_si256(_mm256_add_epi16(half, _mm256_set1_epi16(0x0080)), _mm256_set1_epi16(0x4000));
+  return _mm512_cvtph_ps(_mm256_or_si256(half, nan));
+}
