@@ -89,6 +89,7 @@ std::vector<ConfigRow> ConfigRows(const weights::ModelConfig& config) {
   add("tie_word_embeddings", config.tie_word_embeddings);
   add("qkv_bias", config.qkv_bias);
   add("qk_norm", config.qk_norm);
+  if (config.quantization) add("quantization", config.quantization->name);
   return rows;
 }
 
@@ -113,7 +114,9 @@ void PrintText(const InspectFlags& flags, const weights::ModelSource& source) {
   }
   fmt::print("\n");
   std::int64_t parameters = 0;
-  fmt::print("  {:<12}{:>10}{:>14}{:>14}\n", "type", "tensors", "parameters", "size");
+  // Words of packed codes are not parameters.
+  const std::string_view counted = config.quantization ? "elements" : "parameters";
+  fmt::print("  {:<12}{:>10}{:>14}{:>14}\n", "type", "tensors", counted, "size");
   for (const auto& [type, total] : TotalsByType(source)) {
     parameters += total.num_elements;
     fmt::print("  {:<12}{:>10}{:>14}{:>14}\n", type, total.num_tensors, FormatCount(total.num_elements),

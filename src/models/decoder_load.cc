@@ -79,7 +79,7 @@ Result<> Decoder::LoadHead(WeightLoader* loader, bool is_gguf) {
   // the embedding under the head's name; the configuration decides.
   const bool tied = config_.tie_word_embeddings && !(is_gguf && loader->Has(name));
   if (tied) {
-    loader->Ignore(name);
+    loader->Ignore(MatrixName(is_gguf, TensorRole::kLmHead));
     lm_head_ = nn::Linear({embedding_}, {});
     return {};
   }

@@ -257,8 +257,10 @@ Result<nn::Linear> WeightLoader::LoadLinear(std::span<const MatrixPart> parts, s
   return nn::Linear(std::move(segments), std::move(bias), std::move(input_order));
 }
 
-void WeightLoader::Ignore(std::string_view tensor_name) {
-  if (const TensorSource* tensor = source_.Find(tensor_name)) used_.insert(tensor->name);
+void WeightLoader::Ignore(std::string_view name) {
+  const auto matrix = source_.FindMatrix(name);
+  if (!matrix || *matrix == nullptr) return;
+  for (const TensorSource* tensor : (*matrix)->info().tensors) used_.insert(tensor->name);
 }
 
 Result<> WeightLoader::CheckAllUsed() const {

@@ -65,8 +65,8 @@ class WeightLoader {
   Result<std::vector<float>> LoadVector(const std::string& tensor_name, std::int64_t size, RowOrder order = {});
 
   bool Has(std::string_view tensor_name) const { return source_.Find(tensor_name) != nullptr; }
-  // Marks a tensor as known though nothing reads it.
-  void Ignore(std::string_view tensor_name);
+  // Marks the tensors of a matrix as known though nothing reads them. `name` without ".weight".
+  void Ignore(std::string_view name);
   // An error that names the tensors that nobody asked for.
   Result<> CheckAllUsed() const;
 

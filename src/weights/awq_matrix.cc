@@ -50,7 +50,7 @@ OpenedMatrix OpenAwq(const ModelSource& source, const QuantizationConfig& config
   codes.read = [qweight](std::int64_t row, std::uint8_t* out) {
     for (std::int64_t c = 0; c < qweight->shape[0]; ++c) out[c] = Nibble(*qweight, c, row);
   };
-  MatrixInfo info{.name = qweight->name, .type_name = "AWQ", .rows = rows, .columns = columns};
+  MatrixInfo info{.name = qweight->name, .stem = tensors.stem(), .type_name = "AWQ", .rows = rows, .columns = columns};
   info.tensors = tensors.Take();
   return MakeIntegerMatrix(std::move(info), std::move(codes));
 }

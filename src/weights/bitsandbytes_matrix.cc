@@ -152,7 +152,8 @@ OpenedMatrix OpenBitsAndBytesInt8(const ModelSource& source, const QuantizationC
     const std::byte* values = weight->data.data() + row * weight->columns();
     for (std::int64_t c = 0; c < weight->columns(); ++c) out[c] = std::to_integer<std::uint8_t>(values[c]) ^ 0x80;
   };
-  MatrixInfo info{.name = weight->name, .type_name = "LLM.int8()", .rows = rows, .columns = columns};
+  MatrixInfo info{
+      .name = weight->name, .stem = tensors.stem(), .type_name = "LLM.int8()", .rows = rows, .columns = columns};
   info.tensors = tensors.Take();
   return MakeIntegerMatrix(std::move(info), std::move(codes));
 }
@@ -173,6 +174,7 @@ OpenedMatrix OpenBitsAndBytes4Bit(const ModelSource& source, const QuantizationC
   QUIRE_TRY(std::vector<float> values, ReadFiniteFloats(*map));
   QUIRE_TRY(std::vector<float> absmax, ReadAbsmax(&tensors, state));
   MatrixInfo info{.name = weight->name,
+                  .stem = tensors.stem(),
                   .type_name = fp4 != nullptr ? "FP4" : "NF4",
                   .rows = state.rows,
                   .columns = state.columns,

@@ -89,7 +89,7 @@ OpenedMatrix OpenPackedIntegers(const ModelSource& source, const QuantizationCon
     const std::int64_t first_word = row * packed->columns();
     ReadBitStream(columns, bits, [&](std::int64_t word) { return LoadWord(*packed, first_word + word); }, out);
   };
-  MatrixInfo info{.name = packed->name, .rows = rows, .columns = columns};
+  MatrixInfo info{.name = packed->name, .stem = tensors.stem(), .rows = rows, .columns = columns};
   info.type_name = codes.bits == 4 ? "W4A16" : "W8A16";
   info.tensors = tensors.Take();
   return MakeIntegerMatrix(std::move(info), std::move(codes));
@@ -113,7 +113,7 @@ OpenedMatrix OpenInt8(const ModelSource& source, const QuantizationConfig&, std:
     const std::byte* values = weight->data.data() + row * weight->columns();
     for (std::int64_t c = 0; c < weight->columns(); ++c) out[c] = std::to_integer<std::uint8_t>(values[c]) ^ 0x80;
   };
-  MatrixInfo info{.name = weight->name, .type_name = "INT8", .rows = rows, .columns = columns};
+  MatrixInfo info{.name = weight->name, .stem = tensors.stem(), .type_name = "INT8", .rows = rows, .columns = columns};
   info.tensors = tensors.Take();
   return MakeIntegerMatrix(std::move(info), std::move(codes));
 }

@@ -105,6 +105,7 @@ OpenedMatrix OpenFloat8(const ModelSource& source, const QuantizationConfig& con
   const std::int64_t rows = weight->shape[0], columns = weight->shape[1];
   QUIRE_TRY(BlockScales scales, ReadBlockScales(*scale, config, rows, columns));
   MatrixInfo info{.name = weight->name,
+                  .stem = tensors.stem(),
                   .type_name = weight->type->name == "F8_E4M3" ? "FP8 E4M3" : "FP8 E5M2",
                   .rows = rows,
                   .columns = columns,

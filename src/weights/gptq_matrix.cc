@@ -69,7 +69,8 @@ OpenedMatrix OpenGptq(const ModelSource& source, const QuantizationConfig& confi
     const std::int64_t stride = qweight->columns();
     ReadBitStream(columns, bits, [&](std::int64_t word) { return LoadWord(*qweight, word * stride + row); }, out);
   };
-  MatrixInfo info{.name = qweight->name, .type_name = TypeName(bits), .rows = rows, .columns = columns};
+  MatrixInfo info{
+      .name = qweight->name, .stem = tensors.stem(), .type_name = TypeName(bits), .rows = rows, .columns = columns};
   info.tensors = tensors.Take();
   return MakeIntegerMatrix(std::move(info), std::move(codes));
 }

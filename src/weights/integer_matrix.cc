@@ -1,5 +1,6 @@
 // Integer codes with scales and zero points for groups of inputs, whatever layout they come from.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <numeric>
@@ -14,10 +15,18 @@ namespace {
 
 using kernels::WeightFormat;
 
-// Inner elements that share a scale in every panel format for integers that is used here.
+// Inner elements that share a scale in every panel format that is used here.
 constexpr std::int64_t kPanelGroup = 32;
-constexpr int kPanelZero = 128;         // of kInt8Group32
-constexpr int kMaxCodeWithZero0 = 127;  // of kInt8Group32Min
+
+// The panel formats for integers, the smallest first, and the largest code that each takes.
+struct PanelRow {
+  WeightFormat format;
+  int max_code;
+};
+constexpr std::array<PanelRow, 2> kPanels = {{
+    {WeightFormat::kInt8Group32, 255},
+    {WeightFormat::kInt8Group32Min, 127},
+}};
 
 bool IsExactInF16(float value) {
   return ToFloat(ToF16(value)) == value;
@@ -54,16 +63,21 @@ std::vector<std::int32_t> GroupedOrder(const std::vector<std::int32_t>& group_of
   return order;
 }
 
-WeightFormat ChooseFormat(const IntegerCodes& codes) {
-  const bool one_zero = std::ranges::all_of(codes.zeros, [&](std::uint8_t zero) { return zero == codes.zeros[0]; });
-  // Moved so that the zero point is the panel's, every code must still be a byte.
+// Whether the panels hold the codes exactly.
+bool Holds(const PanelRow& panel, const IntegerCodes& codes) {
+  const kernels::FormatTraits& traits = kernels::Traits(panel.format);
   const int largest = (1 << codes.bits) - 1;
-  const bool fits_panel_zero = one_zero && kPanelZero - codes.zeros[0] + largest <= 255 && codes.zeros[0] <= kPanelZero;
-  if (fits_panel_zero && std::ranges::all_of(codes.scales, IsExactInF16)) return WeightFormat::kInt8Group32;
-  if (largest <= kMaxCodeWithZero0 && std::ranges::all_of(codes.scales, HasFewBits)) {
-    return WeightFormat::kInt8Group32Min;
-  }
-  return WeightFormat::kF32;
+  if (traits.scale_bytes == 2 && !std::ranges::all_of(codes.scales, IsExactInF16)) return false;
+  if (traits.has_min) return largest <= panel.max_code && std::ranges::all_of(codes.scales, HasFewBits);
+  // One zero point for all; codes move with it to the panel's.
+  const int shift = traits.zero_point - codes.zeros[0];
+  const bool one_zero = std::ranges::all_of(codes.zeros, [&](std::uint8_t zero) { return zero == codes.zeros[0]; });
+  return one_zero && shift >= 0 && largest + shift <= panel.max_code;
+}
+
+WeightFormat ChooseFormat(const IntegerCodes& codes) {
+  const auto panel = std::ranges::find_if(kPanels, [&](const PanelRow& candidate) { return Holds(candidate, codes); });
+  return panel == kPanels.end() ? WeightFormat::kF32 : panel->format;
 }
 
 class IntegerMatrix final : public MatrixSource {
@@ -86,6 +100,7 @@ class IntegerMatrix final : public MatrixSource {
       out->values.resize(columns);
       return Dequantize(row, out->values.data());
     }
+    const kernels::FormatTraits& traits = kernels::Traits(info().packed);
     const std::vector<std::int32_t>& order = info().input_order;
     out->codes.resize(columns);
     if (order.empty()) {
@@ -95,7 +110,7 @@ class IntegerMatrix final : public MatrixSource {
       QUIRE_TRY_VOID(ReadCodes(row, in_input_order.data()));
       for (std::size_t i = 0; i < columns; ++i) out->codes[i] = in_input_order[static_cast<std::size_t>(order[i])];
     }
-    const bool has_min = info().packed == WeightFormat::kInt8Group32Min;
+    const bool has_min = traits.has_min;
     out->scales.resize(columns / kPanelGroup);
     out->mins.resize(has_min ? columns / kPanelGroup : 0);
     for (std::size_t g = 0; g < out->scales.size(); ++g) {
@@ -106,7 +121,7 @@ class IntegerMatrix final : public MatrixSource {
       if (has_min) out->mins[g] = scale(row, group) * static_cast<float>(zero(row, group));
     }
     if (!has_min) {
-      const int shift = kPanelZero - zero(row, 0);  // one zero point for all
+      const int shift = traits.zero_point - zero(row, 0);  // one zero point for all
       for (std::uint8_t& code : out->codes) code = static_cast<std::uint8_t>(code + shift);
     }
     return {};

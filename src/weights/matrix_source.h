@@ -17,6 +17,7 @@ namespace quire::weights {
 
 struct MatrixInfo {
   std::string name;            // of its main tensor, for errors and progress
+  std::string stem;            // of all its tensors, where there are several
   std::string_view type_name;  // "Q4_K", "GPTQ 4-bit"; lives as long as the program
   std::int64_t rows = 0, columns = 0;
   kernels::WeightFormat packed = kernels::WeightFormat::kF32;  // the panel format that holds the weights exactly

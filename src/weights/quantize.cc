@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
+#include <memory>
 #include <system_error>
+#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -17,7 +20,8 @@ namespace quire::weights {
 namespace {
 
 struct PlannedTensor {
-  const TensorSource* source = nullptr;
+  std::unique_ptr<MatrixSource> source;  // of one tensor, or of those of a quantised layout
+  std::vector<std::int64_t> shape;
   std::string name;  // in the output
   const TypeTraits* type = nullptr;
   int interleaved_heads = 0;  // > 0: rows of this many heads change places, see GgufInterleavesRotaryRows
@@ -47,6 +51,38 @@ std::string_view FallbackType(std::string_view type) {
   return type == "Q6_K" ? "Q8_0" : type == "Q4_K" ? "Q4_0" : "F16";
 }
 
+// The matrix of a quantised layout that a tensor belongs to; null for one that stands for itself.
+Result<std::unique_ptr<MatrixSource>> QuantizedMatrixOf(const ModelSource& source, const TensorSource& tensor) {
+  std::string_view stem = tensor.name;
+  while (source.config().quantization && stem.contains('.')) {
+    stem = stem.substr(0, stem.rfind('.'));
+    if (GgufTensorName(fmt::format("{}.weight", stem)).empty()) continue;
+    QUIRE_TRY(auto matrix, source.FindMatrix(stem));
+    const bool is_part = matrix != nullptr && std::ranges::count(matrix->info().tensors, &tensor) > 0;
+    if (is_part && matrix->info().quantized_layout) return matrix;
+    break;
+  }
+  return nullptr;
+}
+
+// One tensor, or a matrix of several, under its name in GGUF.
+Result<PlannedTensor> PlanTensor(const ModelSource& source, const TensorSource& tensor) {
+  PlannedTensor planned;
+  QUIRE_TRY(planned.source, QuantizedMatrixOf(source, tensor));
+  std::string name = tensor.name;
+  planned.shape = tensor.shape;
+  if (planned.source != nullptr) {
+    const MatrixInfo& info = planned.source->info();
+    name = fmt::format("{}.weight", info.stem);
+    planned.shape = {info.rows, info.columns};
+  } else {
+    QUIRE_TRY(planned.source, OpenPlainMatrix(tensor));
+  }
+  planned.name = source.is_gguf() ? name : GgufTensorName(name);
+  if (planned.name.empty()) return Fail(ErrorCode::kUnsupported, "the tensor {} has no name in GGUF", tensor.name);
+  return planned;
+}
+
 Result<std::vector<PlannedTensor>> PlanTensors(const ModelSource& source, const GgufFileType& mix,
                                                std::vector<std::string>* notes) {
   const ModelConfig& config = source.config();
@@ -56,17 +92,17 @@ Result<std::vector<PlannedTensor>> PlanTensors(const ModelSource& source, const 
                 config.rotary_dim, config.head_dim);
   }
   std::vector<PlannedTensor> plan;
+  std::unordered_set<const TensorSource*> planned_already;
   for (const TensorSource& tensor : source.tensors()) {
-    PlannedTensor planned{.source = &tensor};
-    planned.name = source.is_gguf() ? tensor.name : GgufTensorName(tensor.name);
     // Tables that follow from the configuration, and the second copy of a tied matrix, are not part of the model.
     if (!source.is_gguf() && IsHarmlessTensor(false, tensor.name)) continue;
+    if (planned_already.contains(&tensor)) continue;
+    QUIRE_TRY(PlannedTensor planned, PlanTensor(source, tensor));
+    const MatrixInfo& info = planned.source->info();
+    planned_already.insert(info.tensors.begin(), info.tensors.end());
     if (config.tie_word_embeddings && planned.name == "output.weight") continue;
-    if (planned.name.empty()) {
-      return Fail(ErrorCode::kUnsupported, "the tensor {} has no name in GGUF", tensor.name);
-    }
     std::string note;
-    planned.type = &TypeInMix(mix, config, planned.name, tensor.shape.size(), tensor.columns(), &note);
+    planned.type = &TypeInMix(mix, config, planned.name, planned.shape.size(), info.columns, &note);
     if (!note.empty()) notes->push_back(std::move(note));
     if (interleave) {
       const bool is_query = planned.name.find(".attn_q.") != std::string::npos;
@@ -79,26 +115,28 @@ Result<std::vector<PlannedTensor>> PlanTensors(const ModelSource& source, const 
 }
 
 Result<> WriteTensor(const PlannedTensor& planned, int head_dim, ThreadPool* pool, GgufWriter* writer) {
-  const TensorSource& source = *planned.source;
+  const MatrixInfo& info = planned.source->info();
   const auto sink = [&](std::span<const std::byte> rows) { return writer->Append(rows); };
   // A bias is a vector, but its elements are rows of the projection.
-  const bool is_vector = source.shape.size() == 1;
-  const std::int64_t heads_rows = is_vector ? source.columns() : source.rows();
+  const bool is_vector = planned.shape.size() == 1;
+  const std::int64_t heads_rows = is_vector ? info.columns : info.rows;
   if (planned.interleaved_heads > 0 && heads_rows != std::int64_t{planned.interleaved_heads} * head_dim) {
-    return Fail(ErrorCode::kCorrupt, "the tensor {} has {} rows; {} heads of {} are wanted", source.name, heads_rows,
+    return Fail(ErrorCode::kCorrupt, "the tensor {} has {} rows; {} heads of {} are wanted", info.name, heads_rows,
                 planned.interleaved_heads, head_dim);
   }
-  if (planned.type == source.type && planned.interleaved_heads == 0) return sink(source.data);
-  QUIRE_TRY(const std::size_t row_bytes, RowBytes(*source.type, source.columns(), source.name));
+  const TensorSource& first = *info.tensors.front();
+  const bool same_type = !info.quantized_layout && planned.type == first.type;
+  if (same_type && planned.interleaved_heads == 0) return sink(first.data);
   const auto fill = [&](std::int64_t row, float* out) {
     const bool move_row = planned.interleaved_heads > 0 && !is_vector;
     const std::int64_t from = move_row ? InterleavedRow(row, head_dim) : row;
-    source.type->dequantize_row(source.data.data() + static_cast<std::size_t>(from) * row_bytes, source.columns(), out);
+    // What is no weight becomes NaN, which is refused with the name of the tensor.
+    if (!planned.source->Dequantize(from, out)) std::fill_n(out, info.columns, std::numeric_limits<float>::quiet_NaN());
     if (planned.interleaved_heads > 0 && is_vector) {
-      InterleaveVector(head_dim, {out, static_cast<std::size_t>(source.columns())});
+      InterleaveVector(head_dim, {out, static_cast<std::size_t>(info.columns)});
     }
   };
-  return EncodeRows(pool, planned.name, *planned.type, source.rows(), source.columns(), fill, sink);
+  return EncodeRows(pool, planned.name, *planned.type, info.rows, info.columns, fill, sink);
 }
 
 // The metadata of a GGUF source goes over as it is, but for what describes the file itself.
@@ -186,15 +224,17 @@ Result<QuantizeSummary> QuantizeModel(const std::filesystem::path& source_path, 
     QUIRE_TRY_VOID(writer.AddTensor(kRopeFrequenciesTensor, *FindTypeByName("F32"), {&size, 1}));
   }
   for (const PlannedTensor& planned : plan) {
-    QUIRE_TRY_VOID(writer.AddTensor(planned.name, *planned.type, planned.source->shape));
+    QUIRE_TRY_VOID(writer.AddTensor(planned.name, *planned.type, planned.shape));
   }
   QUIRE_TRY_VOID(writer.WriteHeader());
   QUIRE_TRY_VOID(writer.Append(std::as_bytes(std::span(divisors))));
   std::int64_t done = 0;
   for (const PlannedTensor& planned : plan) {
     QUIRE_TRY_VOID(WriteTensor(planned, source->config().head_dim, pool, &writer));
-    source->Release(*planned.source);
-    done += static_cast<std::int64_t>(planned.source->data.size());
+    for (const TensorSource* tensor : planned.source->info().tensors) {
+      source->Release(*tensor);
+      done += static_cast<std::int64_t>(tensor->data.size());
+    }
     if (options.progress) options.progress(done, summary.source_bytes, planned.name);
   }
   summary.output_bytes = static_cast<std::int64_t>(writer.size());

@@ -112,7 +112,7 @@ OpenedMatrix OpenSparse24(const ModelSource& source, const QuantizationConfig&, 
   QUIRE_TRY_VOID(CheckShape(*sparse.bitmask, {sparse.rows, (sparse.columns + 7) / 8}, "a bit for each weight"));
   QUIRE_TRY_VOID(CheckMask(sparse));
 
-  MatrixInfo info{.name = sparse.values->name, .rows = sparse.rows, .columns = sparse.columns};
+  MatrixInfo info{.name = sparse.values->name, .stem = tensors.stem(), .rows = sparse.rows, .columns = sparse.columns};
   const std::string_view type = sparse.values->type->name;
   if (type == "I8") return OpenSparseInt8(&tensors, std::move(info), sparse);
   info.type_name = type == "BF16" ? "BF16 2:4" : type == "F16" ? "F16 2:4" : "F32 2:4";

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <system_error>
 
@@ -81,7 +82,10 @@ std::string GgufTensorName(std::string_view name) {
 
 bool IsHarmlessTensor(bool is_gguf, std::string_view name) {
   if (is_gguf) return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd");
-  return name.ends_with("rotary_emb.inv_freq");
+  // The scales are of 8-bit keys and values, which quire quantises by its own.
+  constexpr std::string_view kSuffixes[] = {"rotary_emb.inv_freq", ".k_scale", ".v_scale", ".q_scale",
+                                            ".prob_output_scale"};
+  return std::ranges::any_of(kSuffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
 bool GgufInterleavesRotaryRows(Architecture architecture) {

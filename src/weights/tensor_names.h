@@ -38,7 +38,8 @@ std::string TensorName(bool is_gguf, TensorRole role, TensorPart part, int layer
 std::string GgufTensorName(std::string_view hugging_face_name);
 
 // Tensors that some files carry and that nothing needs: precomputed rotary tables, which quire derives from
-// the configuration, and what the weights module reads into the configuration.
+// the configuration, scales for keys and values of a calibrated cache, and what the weights module reads into the
+// configuration.
 bool IsHarmlessTensor(bool is_gguf, std::string_view name);
 
 // True where GGUF stores the rows of the query and key projections so that the pairs that rotate together are

@@ -2,6 +2,7 @@
 bit; and converted to GGUF.  usage: test_hf_formats.py WEIGHTS_PROBE MAKE_MODEL"""
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -12,14 +13,14 @@ import numpy as np
 
 import hf_formats
 
-PROBE = sys.argv[1]
+PROBE, MAKE_MODEL = sys.argv[1:3]
 SEED = 20250611
 STEM = "model.layers.0.mlp.up_proj"
 CONFIG = {"architectures": ["LlamaForCausalLM"], "vocab_size": 8, "hidden_size": 64, "intermediate_size": 96,
           "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 16, "eos_token_id": 1}
 
 
-def write_folder(folder, quantization, tensors):
+def write_folder(folder, quantization, tensors, config=CONFIG):
     """`tensors`: {name: (dtype, shape, bytes)}"""
     header, blob = {}, b""
     for name, (dtype, shape, data) in tensors.items():
@@ -29,7 +30,24 @@ def write_folder(folder, quantization, tensors):
     with open(os.path.join(folder, "model.safetensors"), "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + blob)
     with open(os.path.join(folder, "config.json"), "w") as file:
-        json.dump({**CONFIG, "quantization_config": quantization}, file)
+        json.dump({**config, "quantization_config": quantization}, file)
+
+
+def read_folder(folder):
+    """→ the entries of model.safetensors, as write_folder takes them"""
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        raw = file.read()
+    (size,) = struct.unpack_from("<Q", raw)
+    header = json.loads(raw[8:8 + size])
+    header.pop("__metadata__", None)
+    data = raw[8 + size:]
+    return {name: (e["dtype"], e["shape"], data[slice(*e["data_offsets"])]) for name, e in header.items()}
+
+
+def interleave(rows, head_dim):
+    """Pairs that rotate together, half a head apart in Hugging Face's files, become neighbours in GGUF's."""
+    heads = rows.reshape(-1, 2, head_dim // 2, rows.shape[1])
+    return heads.swapaxes(1, 2).reshape(rows.shape)
 
 
 def read_matrix(folder, shape):
@@ -151,6 +169,39 @@ class HfFormats(unittest.TestCase):
         ]:
             with self.subTest(name, wanted=wanted):
                 self.assertIn(wanted, self.damaged(name, change))
+
+    def test_conversion_to_gguf(self):
+        made = os.path.join(self.folder, "made")
+        subprocess.run([MAKE_MODEL, "tiny-llama3", made, "-q", "-t", "F32"], check=True)
+        with open(os.path.join(made, "config.json")) as file:
+            config = json.load(file)
+        plain = read_folder(made)
+        gguf_names = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output",
+                      "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down"}
+        for name in ("awq-32", "gptq-4-desc-act", "w8a8-tensor", "w4a16-asym", "fp8-tensor", "nf4-nested", "llm-int8",
+                     "sparse-int8"):
+            with self.subTest(name):
+                case, rng = hf_formats.CASES[name], np.random.default_rng(SEED)
+                folder = os.path.join(self.folder, name)
+                shutil.copytree(made, folder)
+                tensors, expected = {}, {}
+                for key, entry in plain.items():
+                    stem, part = key.rsplit(".", 1)
+                    if not stem.endswith("_proj"):
+                        tensors[key] = entry
+                        continue
+                    stored, weights, _ = case.make(rng, *entry[1])
+                    tensors |= {stem + suffix: t for suffix, t in stored.items()}
+                    role = stem.rsplit(".", 1)[1]
+                    if role in ("q_proj", "k_proj"):
+                        weights = interleave(weights, config["head_dim"])
+                    expected[f"blk.{stem.split('.')[2]}.{gguf_names[role]}.weight"] = weights
+                write_folder(folder, case.config, tensors, config)
+                output = os.path.join(self.folder, name + ".gguf")
+                subprocess.run([PROBE, "convert", folder, output, "F32"], check=True)
+                for key, weights in expected.items():
+                    data = subprocess.run([PROBE, "floats", output, key], check=True, stdout=subprocess.PIPE).stdout
+                    np.testing.assert_array_equal(np.frombuffer(data, np.float32), weights.reshape(-1), key)
 
     def test_a_scale_of_zero_is_good_for_zeros(self):
         case = hf_formats.CASES["w8a8"]
