@@ -65,22 +65,25 @@ class Float8Matrix final : public MatrixSource {
   std::array<float, 256> table_{};
 };
 
-// Which of the kinds of scales a tensor holds, its shape says. Only blocks have two dimensions above one.
+// Which of the kinds of scales a tensor holds, its shape says.
 Result<BlockScales> ReadBlockScales(const TensorSource& tensor, const QuantizationConfig& config, std::int64_t rows,
                                     std::int64_t columns) {
   BlockScales scales;
   QUIRE_TRY(scales.values, ReadFiniteFloats(tensor));
   const auto size = static_cast<std::int64_t>(scales.values.size());
-  const std::int64_t block_rows = config.block_rows, block_columns = config.block_columns;
-  if (block_rows > 0) {
-    const std::int64_t across = (columns + block_columns - 1) / block_columns;
-    QUIRE_TRY_VOID(
-        CheckShape(tensor, {(rows + block_rows - 1) / block_rows, across},
-                   fmt::format("[{}, {}] weights in blocks of {} × {}", rows, columns, block_rows, block_columns)));
-    scales.block_rows = block_rows;
-    scales.block_columns = block_columns;
-    scales.num_block_columns = across;
-    return scales;
+  if (config.block_rows > 0) {
+    const std::int64_t down = (rows + config.block_rows - 1) / config.block_rows;
+    const std::int64_t across = (columns + config.block_columns - 1) / config.block_columns;
+    const auto fits = CheckShape(
+        tensor, {down, across},
+        fmt::format("[{}, {}] weights in blocks of {} × {}", rows, columns, config.block_rows, config.block_columns));
+    if (fits) {
+      scales.block_rows = config.block_rows;
+      scales.block_columns = config.block_columns;
+      scales.num_block_columns = across;
+      return scales;
+    }
+    if (size != 1 && size != rows) return std::unexpected(fits.error());
   }
   if (size != 1 && (size != rows || tensor.shape.front() != rows)) {
     return Fail(ErrorCode::kCorrupt, "tensor {} has shape [{}]; one scale, or one for each of {} outputs is wanted",

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <span>
 #include <string_view>
+#include <system_error>
 
 namespace quire::weights {
 namespace {
@@ -76,6 +78,30 @@ Result<> ParseGptq(const JsonFields& fields, QuantizationConfig* config) {
   return CheckNoOverrides(fields);
 }
 
+// [128, 128]; "128x128" is what compressed-tensors wrote at first.
+Result<> ParseBlockSize(const JsonFields& fields, std::string_view key, QuantizationConfig* config) {
+  const json::value* value = fields.Find(key);
+  if (value == nullptr) return {};
+  const auto in_range = [](std::int64_t size) { return size > 0 && size <= kGroupSizeMax; };
+  std::int64_t rows = 0, columns = 0;
+  if (const json::array* pair = value->if_array(); pair != nullptr && pair->size() == 2) {
+    rows = (*pair)[0].is_int64() ? (*pair)[0].get_int64() : 0;
+    columns = (*pair)[1].is_int64() ? (*pair)[1].get_int64() : 0;
+  } else if (value->is_string()) {
+    const std::string_view text = value->get_string();
+    const char* const end = text.data() + text.size();
+    const auto [middle, error] = std::from_chars(text.data(), end, rows);
+    if (error == std::errc() && middle != end && *middle == 'x') std::from_chars(middle + 1, end, columns);
+  }
+  if (!in_range(rows) || !in_range(columns)) {
+    return Fail(ErrorCode::kCorrupt, "{}: \"{}\" is {}; a pair like [128, 128] is wanted", fields.name(), key,
+                ToJson(*value));
+  }
+  config->block_rows = rows;
+  config->block_columns = columns;
+  return {};
+}
+
 Result<WeightScheme> ParseScheme(const JsonFields& weights) {
   WeightScheme scheme;
   constexpr std::array<std::string_view, 2> kTypes = {"int", "float"};
@@ -127,6 +153,7 @@ Result<> ParseCompressedTensors(const JsonFields& fields, QuantizationConfig* co
     if (!weights) continue;
     QUIRE_TRY(const WeightScheme scheme, ParseScheme(*weights));
     config->schemes.push_back(scheme);
+    QUIRE_TRY_VOID(ParseBlockSize(*weights, "block_structure", config));
   }
   return {};
 }
@@ -134,20 +161,7 @@ Result<> ParseCompressedTensors(const JsonFields& fields, QuantizationConfig* co
 Result<> ParseFp8(const JsonFields& fields, QuantizationConfig* config) {
   constexpr std::array<std::string_view, 2> kTypes = {"e4m3", "e5m2"};
   QUIRE_TRY_VOID(OneOf(fields, "fmt", kTypes));
-  const json::value* size = fields.Find("weight_block_size");
-  if (size == nullptr) return {};
-  const json::array* pair = size->if_array();
-  const auto side = [&](std::size_t i) {
-    const auto* value = pair != nullptr && pair->size() == 2 ? (*pair)[i].if_int64() : nullptr;
-    return value != nullptr && *value > 0 && *value <= kGroupSizeMax ? *value : 0;
-  };
-  config->block_rows = side(0);
-  config->block_columns = side(1);
-  if (config->block_rows == 0 || config->block_columns == 0) {
-    return Fail(ErrorCode::kCorrupt, "{}: \"weight_block_size\" is {}; a pair like [128, 128] is wanted", fields.name(),
-                ToJson(*size));
-  }
-  return {};
+  return ParseBlockSize(fields, "weight_block_size", config);
 }
 
 Result<> ParseBitsAndBytes(const JsonFields& fields, QuantizationConfig*) {

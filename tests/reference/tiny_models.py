@@ -251,6 +251,10 @@ def make_quantized(name, folder, seed):
             integer.add(key)
             if order is not None:
                 orders[key] = order
+    # What exporters leave in files and nothing needs: scales for an 8-bit cache; biases of zeros.
+    entries["model.layers.0.self_attn.k_scale"] = ("F32", [], np.float32(0.1).tobytes())
+    if "gptq" in name:
+        entries["model.layers.1.mlp.up_proj.bias"] = ("F16", [config["intermediate_size"]], bytes(2 * config["intermediate_size"]))
     path = pathlib.Path(folder) / name
     write_entries(path, {**config, "quantization_config": case.config}, entries)
     return path, {**config, "integer_tensors": integer, "input_orders": orders}, tensors
