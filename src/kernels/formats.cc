@@ -1,25 +1,13 @@
-// Packing of weights into panels and back. Scalar, the same on every tier; docs/kernels.md draws the layouts.
-#include <array>
+// Packing of weights into panels and back. Scalar, the same on every tier; weight_layout.h says where everything lies.
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
 #include "kernels/kernel_table.h"
+#include "kernels/weight_layout.h"
 
 namespace quire::kernels {
 namespace {
-
-constexpr std::array<FormatTraits, kNumWeightFormats> kTraits = {{
-    {.name = "f32", .integer = false, .group = 1, .zero_point = 0, .scale_bytes = 0, .has_min = false},
-    {.name = "f16", .integer = false, .group = 1, .zero_point = 0, .scale_bytes = 0, .has_min = false},
-    {.name = "bf16", .integer = false, .group = 1, .zero_point = 0, .scale_bytes = 0, .has_min = false},
-    {.name = "int8g32", .integer = true, .group = 32, .zero_point = 128, .scale_bytes = 2, .has_min = false},
-    {.name = "int8g32min", .integer = true, .group = 32, .zero_point = 0, .scale_bytes = 4, .has_min = true},
-    {.name = "int8g16", .integer = true, .group = 16, .zero_point = 128, .scale_bytes = 4, .has_min = false},
-}};
-
-// Codes of formats with zero point 0 stay below 128, so that the 16-bit pair sums of AVX2 cannot saturate:
-// 2 · 127 · 127 = 32,258 ≤ 32,767.
-constexpr int kMaxCodeWithoutZeroPoint = 127;
 
 template <typename T>
 void StoreAt(std::byte* base, std::int64_t index, T value) {
@@ -33,21 +21,79 @@ T LoadAt(const std::byte* base, std::int64_t index) {
   return value;
 }
 
-std::size_t GroupBytes(const FormatTraits& traits) {
-  const int vectors_of_scales = traits.has_min ? 2 : 1;
-  return static_cast<std::size_t>(kPanelWidth * (traits.group + vectors_of_scales * traits.scale_bytes));
+int NumElements(std::int64_t k, std::int64_t block) {
+  return static_cast<int>(std::min<std::int64_t>(kWeightBlock, k - block * kWeightBlock));
 }
 
-void StoreScale(const FormatTraits& traits, std::byte* base, std::int64_t index, float value) {
-  if (traits.scale_bytes == 2) {
-    StoreAt(base, index, ToF16(value).bits);
-  } else {
-    StoreAt(base, index, value);
+// Where block `index` begins in its panel; all blocks before it are whole.
+std::size_t BlockOffset(const FormatTraits& traits, std::int64_t index) {
+  return BlockLayout(traits, kWeightBlock / traits.group).bytes * static_cast<std::size_t>(index);
+}
+
+// A byte of the codes of a group, and the bits of it that belong to one code.
+struct CodePlace {
+  std::size_t byte;
+  int shift;
+};
+CodePlace LowerPlace(const FormatTraits& traits, int element, int column) {
+  const int quad = element / 4, byte = column * 4 + element % 4;
+  if (traits.code_bits == 8) return {static_cast<std::size_t>(quad * 64 + byte), 0};
+  return {static_cast<std::size_t>(quad / 2 * 64 + byte), quad % 2 * 4};
+}
+CodePlace UpperPlace(const FormatTraits& traits, int element, int column) {
+  const int quad = element / 4, byte = column * 4 + element % 4;
+  return {static_cast<std::size_t>(traits.group * kPanelWidth / 2 + byte), (traits.code_bits - 4) * quad};
+}
+
+// Into bits that are zero.
+void StoreCode(const FormatTraits& traits, int element, int column, int code, std::byte* codes) {
+  CHECK(code <= traits.code_max);
+  const auto put = [&](CodePlace place, int bits) { codes[place.byte] |= static_cast<std::byte>(bits << place.shift); };
+  put(LowerPlace(traits, element, column), traits.code_bits == 8 ? code : code & 15);
+  if (traits.code_bits == 5 || traits.code_bits == 6) put(UpperPlace(traits, element, column), code >> 4);
+}
+
+int LoadCode(const FormatTraits& traits, int element, int column, const std::byte* codes) {
+  const auto get = [&](CodePlace place, int bits) {
+    return std::to_integer<int>(codes[place.byte]) >> place.shift & ((1 << bits) - 1);
+  };
+  if (traits.code_bits == 8) return get(LowerPlace(traits, element, column), 8);
+  const int lower = get(LowerPlace(traits, element, column), 4);
+  if (traits.code_bits == 4) return lower;
+  return lower | get(UpperPlace(traits, element, column), traits.code_bits - 4) << 4;
+}
+
+// Scales, or minima: `group_values` is where those of the groups begin and `block_values` that of the block.
+void StoreScale(ScaleType type, const float* values, const std::int8_t* codes, std::int64_t block, int groups_in_block,
+                int group, int column, std::byte* block_values, std::byte* group_values) {
+  const std::int64_t index = block * groups_in_block + group, place = group * kPanelWidth + column;
+  switch (type) {
+    case ScaleType::kNone:
+      return;
+    case ScaleType::kF16:
+      return StoreAt(group_values, place, ToF16(values[index]).bits);
+    case ScaleType::kF32:
+      return StoreAt(group_values, place, values[index]);
+    case ScaleType::kSuper:
+      StoreAt(block_values, column, ToF16(values[block]).bits);
+      return StoreAt(group_values, place, codes[index]);
   }
 }
 
-float LoadScale(const FormatTraits& traits, const std::byte* base, std::int64_t index) {
-  return traits.scale_bytes == 2 ? ToFloat(F16{LoadAt<std::uint16_t>(base, index)}) : LoadAt<float>(base, index);
+float LoadScale(ScaleType type, int group, int column, const std::byte* block_values, const std::byte* group_values) {
+  const std::int64_t place = group * kPanelWidth + column;
+  switch (type) {
+    case ScaleType::kNone:
+      return 0;
+    case ScaleType::kF16:
+      return ToFloat(F16{LoadAt<std::uint16_t>(group_values, place)});
+    case ScaleType::kF32:
+      return LoadAt<float>(group_values, place);
+    case ScaleType::kSuper:  // exact: 11 bits by 8
+      return ToFloat(F16{LoadAt<std::uint16_t>(block_values, column)}) *
+             static_cast<float>(LoadAt<std::int8_t>(group_values, place));
+  }
+  return 0;
 }
 
 void PackFloatRow(WeightFormat format, std::int64_t k, const float* values, int column, std::byte* panel) {
@@ -63,46 +109,68 @@ void PackFloatRow(WeightFormat format, std::int64_t k, const float* values, int 
   }
 }
 
+void CheckRow(const FormatTraits& traits, const WeightRow& row) {
+  CHECK(row.codes != nullptr && row.scales != nullptr);
+  CHECK(traits.min == ScaleType::kNone || row.mins != nullptr);
+  CHECK(traits.scale != ScaleType::kSuper || row.scale_codes != nullptr);
+  CHECK(traits.min != ScaleType::kSuper || row.min_codes != nullptr);
+}
+
 void PackIntegerRow(const FormatTraits& traits, std::int64_t k, const WeightRow& row, int column, std::byte* panel) {
-  CHECK(row.codes != nullptr && row.scales != nullptr && (row.mins != nullptr || !traits.has_min));
-  for (std::int64_t g = 0; g < k / traits.group; ++g) {
-    std::byte* group = panel + static_cast<std::size_t>(g) * GroupBytes(traits);
-    const std::uint8_t* codes = row.codes + g * traits.group;
-    for (int i = 0; i < traits.group; i += 4) {
-      std::memcpy(group + (i / 4 * kPanelWidth + column) * 4, codes + i, 4);
-      if (traits.zero_point != 0) continue;
-      for (int j = i; j < i + 4; ++j) CHECK(codes[j] <= kMaxCodeWithoutZeroPoint);
+  CheckRow(traits, row);
+  const int groups_in_block = kWeightBlock / traits.group;
+  for (std::int64_t block = 0; block * kWeightBlock < k; ++block) {
+    std::byte* base = panel + BlockOffset(traits, block);
+    const int num_elements = NumElements(k, block);
+    const BlockLayout layout(traits, num_elements / traits.group);
+    for (int group = 0; group < num_elements / traits.group; ++group) {
+      StoreScale(traits.scale, row.scales, row.scale_codes, block, groups_in_block, group, column,
+                 base + layout.block_scales, base + layout.scales);
+      StoreScale(traits.min, row.mins, row.min_codes, block, groups_in_block, group, column, base + layout.block_mins,
+                 base + layout.mins);
+      std::byte* codes = base + layout.codes + static_cast<std::size_t>(group) * GroupCodeBytes(traits);
+      const std::uint8_t* from = row.codes + block * kWeightBlock + group * traits.group;
+      for (int i = 0; i < traits.group; ++i) StoreCode(traits, i, column, from[i], codes);
     }
-    std::byte* scales = group + kPanelWidth * traits.group;
-    StoreScale(traits, scales, column, row.scales[g]);
-    if (traits.has_min) StoreScale(traits, scales, kPanelWidth + column, row.mins[g]);
   }
 }
 
 }  // namespace
 
+BlockView::BlockView(const FormatTraits& traits, const std::byte* panel, std::int64_t k, std::int64_t index)
+    : traits_(traits),
+      block_(panel + BlockOffset(traits, index)),
+      num_elements_(NumElements(k, index)),
+      layout_(traits, num_elements_ / traits.group) {}
+
+int BlockView::Code(int element, int column) const {
+  const auto group = static_cast<std::size_t>(element / traits_.group);
+  return LoadCode(traits_, element % traits_.group, column, block_ + layout_.codes + group * GroupCodeBytes(traits_));
+}
+float BlockView::Scale(int group, int column) const {
+  return LoadScale(traits_.scale, group, column, block_ + layout_.block_scales, block_ + layout_.scales);
+}
+float BlockView::Min(int group, int column) const {
+  return LoadScale(traits_.min, group, column, block_ + layout_.block_mins, block_ + layout_.mins);
+}
+int BlockView::Integer(int element, int column) const {
+  const int code = Code(element, column);
+  return traits_.table != nullptr ? traits_.table[code] : code - traits_.zero_point;
+}
+
 const FormatTraits& Traits(WeightFormat format) {
-  return kTraits[static_cast<std::size_t>(format)];
+  return kFormatTraits[static_cast<std::size_t>(format)];
 }
 
 std::size_t PanelBytes(WeightFormat format, std::int64_t k) {
   const auto inner = static_cast<std::size_t>(k);
-  switch (format) {
-    case WeightFormat::kF32:
-      return inner * kPanelWidth * 4;
-    case WeightFormat::kF16:
-      return inner * kPanelWidth * 2;
-    case WeightFormat::kBf16:
-      return (inner + 1) / 2 * kPanelWidth * 4;
-    case WeightFormat::kInt8Group32:
-    case WeightFormat::kInt8Group32Min:
-    case WeightFormat::kInt8Group16: {
-      const FormatTraits& traits = Traits(format);
-      CHECK(k % traits.group == 0);
-      return inner / static_cast<std::size_t>(traits.group) * GroupBytes(traits);
-    }
-  }
-  return 0;
+  const FormatTraits& traits = Traits(format);
+  if (format == WeightFormat::kF32) return inner * kPanelWidth * 4;
+  if (format == WeightFormat::kF16) return inner * kPanelWidth * 2;
+  if (format == WeightFormat::kBf16) return (inner + 1) / 2 * kPanelWidth * 4;
+  CHECK(k % (traits.scale == ScaleType::kSuper ? kWeightBlock : traits.group) == 0);
+  const std::int64_t rest = k % kWeightBlock;
+  return BlockOffset(traits, k / kWeightBlock) + (rest == 0 ? 0 : BlockLayout(traits, rest / traits.group).bytes);
 }
 
 void PackPanel(WeightFormat format, std::int64_t k, std::span<const WeightRow> rows, std::byte* panel) {
@@ -126,20 +194,24 @@ void UnpackRow(const PackedMatrix& matrix, std::int64_t row, float* out) {
   const std::byte* panel =
       matrix.data + static_cast<std::size_t>(row / kPanelWidth) * PanelBytes(matrix.format, matrix.k);
   const auto column = static_cast<int>(row % kPanelWidth);
+  if (traits.integer) {
+    for (std::int64_t index = 0; index * kWeightBlock < matrix.k; ++index) {
+      const BlockView block(traits, panel, matrix.k, index);
+      for (int i = 0; i < block.num_elements(); ++i) {
+        const int group = i / traits.group;
+        const float value = block.Scale(group, column) * static_cast<float>(block.Integer(i, column));
+        out[index * kWeightBlock + i] = traits.min == ScaleType::kNone ? value : value - block.Min(group, column);
+      }
+    }
+    return;
+  }
   for (std::int64_t i = 0; i < matrix.k; ++i) {
     if (matrix.format == WeightFormat::kF32) {
       out[i] = LoadAt<float>(panel, i * kPanelWidth + column);
     } else if (matrix.format == WeightFormat::kF16) {
       out[i] = ToFloat(F16{LoadAt<std::uint16_t>(panel, i * kPanelWidth + column)});
-    } else if (matrix.format == WeightFormat::kBf16) {
-      out[i] = ToFloat(Bf16{LoadAt<std::uint16_t>(panel, (i / 2 * kPanelWidth + column) * 2 + i % 2)});
     } else {
-      const std::byte* group = panel + static_cast<std::size_t>(i / traits.group) * GroupBytes(traits);
-      const std::byte* scales = group + kPanelWidth * traits.group;
-      const std::int64_t in_group = i % traits.group;
-      const int code = LoadAt<std::uint8_t>(group, (in_group / 4 * kPanelWidth + column) * 4 + in_group % 4);
-      const float min = traits.has_min ? LoadScale(traits, scales, kPanelWidth + column) : 0.0f;
-      out[i] = LoadScale(traits, scales, column) * static_cast<float>(code - traits.zero_point) - min;
+      out[i] = ToFloat(Bf16{LoadAt<std::uint16_t>(panel, (i / 2 * kPanelWidth + column) * 2 + i % 2)});
     }
   }
 }

@@ -26,6 +26,7 @@ class Random {
 struct RandomRow {
   std::vector<float> values, scales, mins;
   std::vector<std::uint8_t> codes;
+  std::vector<std::int8_t> scale_codes, min_codes;
 
   RandomRow(WeightFormat format, std::int64_t k, Random* random) {
     const FormatTraits& traits = Traits(format);
@@ -36,24 +37,43 @@ struct RandomRow {
       return;
     }
     codes.resize(size);
-    const std::uint64_t num_codes = traits.zero_point != 0 ? 256 : 16;
+    const auto num_codes = static_cast<std::uint64_t>(traits.code_max) + 1;
     for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(random->Next() % num_codes);
+    const bool is_super = traits.scale == ScaleType::kSuper;
     const std::size_t groups = size / static_cast<std::size_t>(traits.group);
-    scales.resize(groups);
-    mins.resize(groups);
+    scales.resize(is_super ? size / 256 : groups);
+    mins.resize(scales.size());
     for (float& scale : scales) scale = ToFloat(ToF16(random->Uniform(1e-4f, 1e-3f)));
-    for (float& min : mins) min = random->Uniform(-1e-3f, 1e-2f);
+    for (float& min : mins) min = ToFloat(ToF16(random->Uniform(-1e-3f, 1e-2f)));
+    if (!is_super) return;
+    scale_codes.resize(groups);
+    min_codes.resize(groups);
+    // Two's complement where there is no minimum (Q6_K), 6 bits where there is one (Q4_K).
+    const int lowest = traits.min == ScaleType::kNone ? -128 : 0, count = traits.min == ScaleType::kNone ? 256 : 64;
+    const auto draw = [&] { return static_cast<std::int8_t>(lowest + static_cast<int>(random->Next() % count)); };
+    for (std::int8_t& code : scale_codes) code = draw();
+    for (std::int8_t& code : min_codes) code = draw();
   }
 
   WeightRow View() const {
-    return {.values = values.data(), .codes = codes.data(), .scales = scales.data(), .mins = mins.data()};
+    return {.values = values.data(),
+            .codes = codes.data(),
+            .scales = scales.data(),
+            .mins = mins.data(),
+            .scale_codes = scale_codes.data(),
+            .min_codes = min_codes.data()};
   }
 
   float Magnitude(const FormatTraits& traits, std::size_t i) const {
     if (!traits.integer) return std::abs(values[i]) * 1.01f;  // before it was rounded to its type
     const std::size_t group = i / static_cast<std::size_t>(traits.group);
-    const float min = traits.has_min ? std::abs(mins[group]) : 0.0f;
-    return std::abs(scales[group] * static_cast<float>(codes[i] - traits.zero_point)) + min;
+    const auto value = [&](ScaleType type, const std::vector<float>& coarse, const std::vector<std::int8_t>& fine) {
+      if (type == ScaleType::kNone) return 0.0f;
+      return type == ScaleType::kSuper ? coarse[i / 256] * static_cast<float>(fine[group]) : coarse[group];
+    };
+    const int integer = traits.table != nullptr ? traits.table[codes[i]] : codes[i] - traits.zero_point;
+    return std::abs(value(traits.scale, scales, scale_codes) * static_cast<float>(integer)) +
+           std::abs(value(traits.min, mins, min_codes));
   }
 };
 

@@ -2,6 +2,8 @@
 // kind of cases, the tests over small and awkward shapes, the benchmark over those of real models.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -13,12 +15,17 @@
 
 namespace quire::kernels {
 
-inline constexpr WeightFormat kAllWeightFormats[] = {WeightFormat::kF32,
-                                                     WeightFormat::kF16,
-                                                     WeightFormat::kBf16,
-                                                     WeightFormat::kInt8Group32,
-                                                     WeightFormat::kInt8Group32Min,
-                                                     WeightFormat::kInt8Group16};
+inline constexpr auto kAllWeightFormats = [] {
+  std::array<WeightFormat, kNumWeightFormats> formats{};
+  for (std::size_t i = 0; i < formats.size(); ++i) formats[i] = static_cast<WeightFormat>(i);
+  return formats;
+}();
+
+// What the inner dimension must be a multiple of.
+inline std::int64_t InnerStep(WeightFormat format) {
+  const FormatTraits& traits = Traits(format);
+  return traits.scale == ScaleType::kSuper ? 256 : traits.group;
+}
 
 // A packed matrix of random weights of the size that trained ones have, and its memory.
 struct RandomMatrix {
@@ -29,7 +36,7 @@ struct RandomMatrix {
   std::vector<float> magnitudes;
 };
 
-// Fails only when the memory cannot be had. `k` is a multiple of the format's group.
+// Fails only when the memory cannot be had. `k` is a multiple of InnerStep(format).
 Result<RandomMatrix> MakeRandomMatrix(WeightFormat format, std::int64_t n, std::int64_t k, std::uint64_t seed,
                                       bool with_magnitudes);
 

@@ -21,31 +21,48 @@ namespace quire::kernels {
 // How a weight matrix W [n, k] is packed. In every format 16 consecutive outputs (rows of W) form a panel, and a
 // panel is contiguous; the last panel is padded with zero weights.
 //
-//   kF32, kF16      panel [k][16]
-//   kBf16           panel [ceil(k/2)][16][2]: the pairs that vdpbf16ps wants
-//   kInt8Group*     for each group of the inner dimension: codes [group/4][16][4] (u8: the quads that vpdpbusd wants),
-//                   then scales [16], then for formats with a minimum mins [16]
-//                   w = scale · (code − zero_point) − min
+//   kF32, kF16   panel [k][16]
+//   kBf16        panel [ceil(k/2)][16][2]: the pairs that vdpbf16ps wants
+//   the others   integer codes of 4, 5, 6 or 8 bits with a scale, and in some formats a minimum, for each group of
+//                the inner dimension:  w = scale · (code − zero_point) − min
+//                or, with a table,     w = scale · table[code]
 //
-// The integer formats need k to be a multiple of their group. docs/kernels.md draws them.
+// The panel of an integer format is a sequence of blocks of 256 inner elements (the last one may be shorter): first the
+// scales of all its groups, then the codes. docs/kernels.md draws both; GroupLayout says where everything lies. k is a
+// multiple of the group, and of 256 in the formats with two levels of scales.
 enum class WeightFormat : std::uint8_t {
   kF32,
   kF16,
   kBf16,
-  kInt8Group32,     // zero point 128, scales F16: Q8_0, Q4_0
-  kInt8Group32Min,  // zero point 0, scales and mins F32: Q4_K
-  kInt8Group16,     // zero point 128, scales F32: Q6_K
+  kInt8Group32,     // zero point 128, scales F16: Q8_0
+  kInt8Group32F32,  // zero point 128, scales F32: Q8_K, INT8 with a scale for each channel
+  kInt8Group32Min,  // codes ≤ 127, scales and minima F32: whatever has a minimum and no format of its own
+  kInt8Group16Min,  // codes ≤ 127, scales and minima F32: Q2_K
+  kInt6Super,       // groups of 16 with s8 scales under one F16 of 256, zero point 32: Q6_K, Q3_K
+  kInt5Group32,     // zero point 16, scales F16: Q5_0
+  kInt5Super,       // groups of 32 with 6-bit scales and minima under two F16 of 256: Q5_K
+  kInt4Group32,     // zero point 8, scales F16: Q4_0
+  kInt4Group32Min,  // scales F16, minima F32: Q4_1, AWQ, GPTQ
+  kInt4Super,       // as kInt5Super: Q4_K
+  kIq4Group32,      // a table of 16 integers, scales F32: IQ4_NL, IQ4_XS
+  kMxfp4Group32,    // the doubles of the 16 values of FP4 E2M1, scales F32: MXFP4
 };
-inline constexpr int kNumWeightFormats = 6;
+inline constexpr int kNumWeightFormats = 15;
 inline constexpr int kPanelWidth = 16;
+
+// What a scale or minimum of a group is stored as. kSuper: an s8 for the group, which multiplies an F16 of the block.
+enum class ScaleType : std::uint8_t { kNone, kF16, kF32, kSuper };
 
 struct FormatTraits {
   std::string_view name;
   bool integer;
-  int group;  // inner elements that share a scale; 1 for float formats
-  int zero_point;
-  int scale_bytes;  // of one scale
-  bool has_min;
+  int code_bits;   // 0 in float formats
+  int group;       // inner elements that share a scale; 1 for float formats
+  int zero_point;  // what a code that stands for 0 is; with a table: 128, added to its values
+  ScaleType scale;
+  ScaleType min;             // kNone: the format has none
+  const std::int8_t* table;  // [16], or null: code c stands for table[c]
+  int code_max;              // the largest code that PackPanel takes
 };
 const FormatTraits& Traits(WeightFormat format);
 
@@ -62,12 +79,16 @@ struct PackedMatrix {
   const std::byte* data = nullptr;  // [NumPanels(n)][PanelBytes(format, k)]
 };
 
-// One row of W on its way from a file into a panel. Float formats read `values` only; integer formats the others.
+// One row of W on its way from a file into a panel. Float formats read `values` only. Integer formats read `codes`,
+// `scales` and, where there are minima, `mins`; these have one entry for each group, or for each block of 256 in the
+// formats with two levels of scales, which read `scale_codes` and `min_codes` for each group too.
 struct WeightRow {
-  const float* values = nullptr;        // [k]
-  const std::uint8_t* codes = nullptr;  // [k]
-  const float* scales = nullptr;        // [k / group]
-  const float* mins = nullptr;          // [k / group]
+  const float* values = nullptr;             // [k]
+  const std::uint8_t* codes = nullptr;       // [k]
+  const float* scales = nullptr;             // [k / group] or [k / 256]
+  const float* mins = nullptr;               // likewise
+  const std::int8_t* scale_codes = nullptr;  // [k / group]
+  const std::int8_t* min_codes = nullptr;    // [k / group]
 };
 
 // Writes rows (at most 16; the missing ones become zero weights) into one panel. Scalar, the same on every tier.

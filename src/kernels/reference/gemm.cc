@@ -3,6 +3,7 @@
 
 #include "kernels/activation_layout.h"
 #include "kernels/reference/reference.h"
+#include "kernels/weight_layout.h"
 
 namespace quire::kernels::reference {
 namespace {
@@ -30,36 +31,25 @@ double FloatDot(const PackedMatrix& weights, const std::byte* panel, std::int64_
   return sum;
 }
 
-// One group: scale · Σ (code − zero_point) · a − min · Σ a, the sums exact.
-double GroupDot(const FormatTraits& traits, const std::byte* group, std::int64_t column, const std::byte* a) {
-  std::int64_t dot = 0, sum = 0;
-  for (std::int64_t i = 0; i < traits.group; ++i) {
-    const int code = LoadAt<std::uint8_t>(group, (i / 4 * kPanelWidth + column) * 4 + i % 4);
-    const int activation = LoadAt<std::int8_t>(a, i);
-    dot += (code - traits.zero_point) * activation;
-    sum += activation;
-  }
-  const std::byte* scales = group + kPanelWidth * traits.group;
-  const double scale =
-      traits.scale_bytes == 2 ? ToFloat(F16{LoadAt<std::uint16_t>(scales, column)}) : LoadAt<float>(scales, column);
-  const double min = traits.has_min ? LoadAt<float>(scales, kPanelWidth + column) : 0.0f;
-  return scale * static_cast<double>(dot) - min * static_cast<double>(sum);
-}
-
-double IntegerDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
+double IntegerDot(const PackedMatrix& weights, const std::byte* panel, int column, const std::byte* row) {
   const FormatTraits& traits = Traits(weights.format);
   const Int8RowLayout layout(weights.k);
-  const std::size_t group_bytes = PanelBytes(weights.format, traits.group);
   double total = 0;
-  for (std::int64_t block = 0; block < layout.num_blocks; ++block) {
-    const std::int64_t begin = block * kActivationBlock;
-    const std::int64_t end = std::min(weights.k, begin + kActivationBlock);
+  for (std::int64_t index = 0; index < layout.num_blocks; ++index) {
+    const BlockView block(traits, panel, weights.k, index);
     double sum = 0;
-    for (std::int64_t i = begin; i < end; i += traits.group) {
-      const std::byte* group = panel + static_cast<std::size_t>(i / traits.group) * group_bytes;
-      sum += GroupDot(traits, group, column, row + i);
+    for (int group = 0; group < block.num_elements() / traits.group; ++group) {
+      // scale · Σ integer · a − min · Σ a, the sums exact
+      std::int64_t dot = 0, activations = 0;
+      for (int i = group * traits.group; i < (group + 1) * traits.group; ++i) {
+        const int a = LoadAt<std::int8_t>(row, index * kActivationBlock + i);
+        dot += block.Integer(i, column) * a;
+        activations += a;
+      }
+      sum += double{block.Scale(group, column)} * static_cast<double>(dot) -
+             double{block.Min(group, column)} * static_cast<double>(activations);
     }
-    total += sum * double{LoadAt<float>(row + layout.scales, block)};
+    total += sum * double{LoadAt<float>(row + layout.scales, index)};
   }
   return total;
 }
@@ -76,8 +66,8 @@ void Gemm(const GemmArgs& args) {
     const std::byte* row = args.activations + static_cast<std::size_t>(r) * row_bytes;
     for (std::int64_t c = args.panel_begin * kPanelWidth; c < column_end; ++c) {
       const std::byte* panel = weights.data + static_cast<std::size_t>(c / kPanelWidth) * panel_bytes;
-      const double dot =
-          integer ? IntegerDot(weights, panel, c % kPanelWidth, row) : FloatDot(weights, panel, c % kPanelWidth, row);
+      const double dot = integer ? IntegerDot(weights, panel, static_cast<int>(c % kPanelWidth), row)
+                                 : FloatDot(weights, panel, c % kPanelWidth, row);
       args.out[r * args.ld_out + c] = static_cast<float>(dot);
     }
   }

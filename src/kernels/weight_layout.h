@@ -1,0 +1,110 @@
+// How the integer weight formats lie in memory: what every tier, the reference and the packer agree on.
+//
+//   panel   blocks of 256 inner elements; the last one may be shorter
+//   block   | scales of the block [16] F16 | minima of the block [16] F16 |     formats with two levels of scales
+//           | scales [groups][16] | minima [groups][16] | zeros up to a multiple of 64 bytes | codes [groups] |
+//   codes   of a group, in quads q of 4 inner elements of all 16 outputs; byte b of a quad is element b % 4 of
+//           output b / 4
+//     8 bits   [quads][64]
+//     fewer    low nibbles [quads / 2][64]: bits 0–3 of byte b of quad 2i, and above them those of quad 2i + 1,
+//              then, for 5 or 6 bits, [64]: bits w·q … w·q + w − 1 of byte b are the upper bits of byte b of quad q,
+//              w = 1 or 2
+//
+// Scales before codes keep every quad in one cache line.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernel_table.h"
+
+namespace quire::kernels {
+
+inline constexpr int kWeightBlock = 256;
+
+// IQ4_NL's sixteen values, and twice those of FP4 E2M1 (0 0.5 1 1.5 2 3 4 6).
+inline constexpr std::int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                               1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr std::int8_t kMxfp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+// In the order of the enumeration. Codes of formats whose zero point is not 128 have at most 7 bits, so that the 16-bit
+// pair sums of AVX2 cannot saturate: 2 · 127 · 127 = 32,258 ≤ 32,767.
+// clang-format off
+inline constexpr std::array<FormatTraits, kNumWeightFormats> kFormatTraits = {{
+    // name         integer bits group zero  scale              min                table       code_max
+    {"f32",        false, 0, 1,  0,   ScaleType::kNone,  ScaleType::kNone,  nullptr,      0},
+    {"f16",        false, 0, 1,  0,   ScaleType::kNone,  ScaleType::kNone,  nullptr,      0},
+    {"bf16",       false, 0, 1,  0,   ScaleType::kNone,  ScaleType::kNone,  nullptr,      0},
+    {"int8g32",    true,  8, 32, 128, ScaleType::kF16,   ScaleType::kNone,  nullptr,      255},
+    {"int8g32f32", true,  8, 32, 128, ScaleType::kF32,   ScaleType::kNone,  nullptr,      255},
+    {"int8g32min", true,  8, 32, 0,   ScaleType::kF32,   ScaleType::kF32,   nullptr,      127},
+    {"int6k",      true,  6, 16, 32,  ScaleType::kSuper, ScaleType::kNone,  nullptr,      63},
+    {"int5g32",    true,  5, 32, 16,  ScaleType::kF16,   ScaleType::kNone,  nullptr,      31},
+    {"int5k",      true,  5, 32, 0,   ScaleType::kSuper, ScaleType::kSuper, nullptr,      31},
+    {"int4g32",    true,  4, 32, 8,   ScaleType::kF16,   ScaleType::kNone,  nullptr,      15},
+    {"int4g32min", true,  4, 32, 0,   ScaleType::kF16,   ScaleType::kF32,   nullptr,      15},
+    {"int4k",      true,  4, 32, 0,   ScaleType::kSuper, ScaleType::kSuper, nullptr,      15},
+    {"int4k16",    true,  4, 16, 0,   ScaleType::kSuper, ScaleType::kSuper, nullptr,      15},
+    {"iq4g32",     true,  4, 32, 128, ScaleType::kF32,   ScaleType::kNone,  kIq4Values,   15},
+    {"mxfp4g32",   true,  4, 32, 128, ScaleType::kF32,   ScaleType::kNone,  kMxfp4Values, 15},
+}};
+// clang-format on
+
+// Bytes of the scales of one group of a panel.
+constexpr std::size_t GroupScaleBytes(ScaleType type) {
+  switch (type) {
+    case ScaleType::kNone:
+      return 0;
+    case ScaleType::kSuper:
+      return kPanelWidth;
+    case ScaleType::kF16:
+      return kPanelWidth * 2;
+    case ScaleType::kF32:
+      return kPanelWidth * 4;
+  }
+  return 0;
+}
+
+constexpr std::size_t GroupCodeBytes(const FormatTraits& traits) {
+  const auto group = static_cast<std::size_t>(traits.group);
+  if (traits.code_bits == 8) return group * kPanelWidth;
+  return group * kPanelWidth / 2 + (traits.code_bits > 4 ? 64 : 0);
+}
+
+// Offsets in bytes inside a block of `num_groups` groups.
+struct BlockLayout {
+  std::size_t block_scales = 0, block_mins, scales, mins, codes, bytes;
+
+  constexpr BlockLayout(const FormatTraits& traits, std::int64_t num_groups) {
+    const auto groups = static_cast<std::size_t>(num_groups);
+    constexpr std::size_t kHalves = kPanelWidth * 2;
+    block_mins = block_scales + (traits.scale == ScaleType::kSuper ? kHalves : 0);
+    scales = block_mins + (traits.min == ScaleType::kSuper ? kHalves : 0);
+    mins = scales + groups * GroupScaleBytes(traits.scale);
+    codes = (mins + groups * GroupScaleBytes(traits.min) + 63) / 64 * 64;
+    bytes = codes + groups * GroupCodeBytes(traits);
+  }
+};
+
+// One block of a panel, for scalar code: elements and groups are counted from the block's beginning.
+class BlockView {
+ public:
+  // Block `index` of a panel with `k` inner elements.
+  BlockView(const FormatTraits& traits, const std::byte* panel, std::int64_t k, std::int64_t index);
+
+  int num_elements() const { return num_elements_; }
+  int Code(int element, int column) const;
+  float Scale(int group, int column) const;
+  float Min(int group, int column) const;  // 0 in formats without
+  // What a code stands for before it is scaled: code − zero_point, or the table's value.
+  int Integer(int element, int column) const;
+
+ private:
+  const FormatTraits& traits_;
+  const std::byte* block_;
+  int num_elements_;
+  BlockLayout layout_;
+};
+
+}  // namespace quire::kernels
