@@ -37,13 +37,13 @@ enum class WeightFormat : std::uint8_t {
   kInt8Group32,     // zero point 128, scales F16: Q8_0
   kInt8Group32F32,  // zero point 128, scales F32: Q8_K, INT8 with a scale for each channel
   kInt8Group32Min,  // codes ≤ 127, scales and minima F32: whatever has a minimum and no format of its own
-  kInt8Group16Min,  // codes ≤ 127, scales and minima F32: Q2_K
   kInt6Super,       // groups of 16 with s8 scales under one F16 of 256, zero point 32: Q6_K, Q3_K
   kInt5Group32,     // zero point 16, scales F16: Q5_0
   kInt5Super,       // groups of 32 with 6-bit scales and minima under two F16 of 256: Q5_K
   kInt4Group32,     // zero point 8, scales F16: Q4_0
   kInt4Group32Min,  // scales F16, minima F32: Q4_1, AWQ, GPTQ
   kInt4Super,       // as kInt5Super: Q4_K
+  kInt4Super16,     // the same with groups of 16: Q2_K
   kIq4Group32,      // a table of 16 integers, scales F32: IQ4_NL, IQ4_XS
   kMxfp4Group32,    // the doubles of the 16 values of FP4 E2M1, scales F32: MXFP4
 };
