@@ -30,37 +30,37 @@ std::size_t BlockOffset(const FormatTraits& traits, std::int64_t index) {
   return BlockLayout(traits, kWeightBlock / traits.group).bytes * static_cast<std::size_t>(index);
 }
 
-// A byte of the codes of a group, and the bits of it that belong to one code.
-struct CodePlace {
-  std::size_t byte;
-  int shift;
-};
-CodePlace LowerPlace(const FormatTraits& traits, int element, int column) {
-  const int quad = element / 4, byte = column * 4 + element % 4;
-  if (traits.code_bits == 8) return {static_cast<std::size_t>(quad * 64 + byte), 0};
-  return {static_cast<std::size_t>(quad / 2 * 64 + byte), quad % 2 * 4};
+// The four codes of one output in quad `quad` are four neighbouring bytes, `column` · 4 from the quad's beginning, or the
+// same bits of four: they move together.
+std::size_t LowerPlace(const FormatTraits& traits, int quad, int column) {
+  return static_cast<std::size_t>((traits.code_bits == 8 ? quad : quad / 2) * 64 + column * 4);
 }
-CodePlace UpperPlace(const FormatTraits& traits, int element, int column) {
-  const int quad = element / 4, byte = column * 4 + element % 4;
-  return {static_cast<std::size_t>(traits.group * kPanelWidth / 2 + byte), (traits.code_bits - 4) * quad};
+std::size_t UpperPlace(const FormatTraits& traits, int column) {
+  return static_cast<std::size_t>(traits.group * kPanelWidth / 2 + column * 4);
 }
 
 // Into bits that are zero.
-void StoreCode(const FormatTraits& traits, int element, int column, int code, std::byte* codes) {
-  CHECK(code <= traits.code_max);
-  const auto put = [&](CodePlace place, int bits) { codes[place.byte] |= static_cast<std::byte>(bits << place.shift); };
-  put(LowerPlace(traits, element, column), traits.code_bits == 8 ? code : code & 15);
-  if (traits.code_bits == 5 || traits.code_bits == 6) put(UpperPlace(traits, element, column), code >> 4);
+void StoreQuad(const FormatTraits& traits, int quad, int column, std::uint32_t four, std::byte* codes) {
+  const auto put = [&](std::size_t place, std::uint32_t bits) {
+    StoreAt(codes + place, 0, LoadAt<std::uint32_t>(codes + place, 0) | bits);
+  };
+  const std::size_t lower = LowerPlace(traits, quad, column);
+  if (traits.code_bits == 8) return put(lower, four);
+  put(lower, (four & 0x0F0F0F0F) << (quad % 2 * 4));
+  if (traits.code_bits > 4)
+    put(UpperPlace(traits, column), (four >> 4 & 0x03030303) << ((traits.code_bits - 4) * quad));
 }
 
 int LoadCode(const FormatTraits& traits, int element, int column, const std::byte* codes) {
-  const auto get = [&](CodePlace place, int bits) {
-    return std::to_integer<int>(codes[place.byte]) >> place.shift & ((1 << bits) - 1);
+  const int quad = element / 4, upper_bits = traits.code_bits - 4;
+  const auto byte = [&](std::size_t place) {
+    return std::to_integer<int>(codes[place + static_cast<std::size_t>(element % 4)]);
   };
-  if (traits.code_bits == 8) return get(LowerPlace(traits, element, column), 8);
-  const int lower = get(LowerPlace(traits, element, column), 4);
-  if (traits.code_bits == 4) return lower;
-  return lower | get(UpperPlace(traits, element, column), traits.code_bits - 4) << 4;
+  const int lower = byte(LowerPlace(traits, quad, column));
+  if (traits.code_bits == 8) return lower;
+  const int nibble = lower >> (quad % 2 * 4) & 15;
+  if (upper_bits == 0) return nibble;
+  return nibble | (byte(UpperPlace(traits, column)) >> (upper_bits * quad) & ((1 << upper_bits) - 1)) << 4;
 }
 
 // Scales, or minima: `group_values` is where those of the groups begin and `block_values` that of the block.
@@ -109,15 +109,16 @@ void PackFloatRow(WeightFormat format, std::int64_t k, const float* values, int 
   }
 }
 
-void CheckRow(const FormatTraits& traits, const WeightRow& row) {
+void CheckRow(const FormatTraits& traits, std::int64_t k, const WeightRow& row) {
   CHECK(row.codes != nullptr && row.scales != nullptr);
   CHECK(traits.min == ScaleType::kNone || row.mins != nullptr);
   CHECK(traits.scale != ScaleType::kSuper || row.scale_codes != nullptr);
   CHECK(traits.min != ScaleType::kSuper || row.min_codes != nullptr);
+  if (traits.code_max < 255 && k > 0) CHECK(*std::max_element(row.codes, row.codes + k) <= traits.code_max);
 }
 
 void PackIntegerRow(const FormatTraits& traits, std::int64_t k, const WeightRow& row, int column, std::byte* panel) {
-  CheckRow(traits, row);
+  CheckRow(traits, k, row);
   const int groups_in_block = kWeightBlock / traits.group;
   for (std::int64_t block = 0; block * kWeightBlock < k; ++block) {
     std::byte* base = panel + BlockOffset(traits, block);
@@ -130,7 +131,9 @@ void PackIntegerRow(const FormatTraits& traits, std::int64_t k, const WeightRow&
                  base + layout.mins);
       std::byte* codes = base + layout.codes + static_cast<std::size_t>(group) * GroupCodeBytes(traits);
       const std::uint8_t* from = row.codes + block * kWeightBlock + group * traits.group;
-      for (int i = 0; i < traits.group; ++i) StoreCode(traits, i, column, from[i], codes);
+      for (int quad = 0; quad < traits.group / 4; ++quad) {
+        StoreQuad(traits, quad, column, LoadAt<std::uint32_t>(reinterpret_cast<const std::byte*>(from), quad), codes);
+      }
     }
   }
 }

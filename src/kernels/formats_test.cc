@@ -9,6 +9,7 @@
 #include "base/aligned_buffer.h"
 #include "kernels/activation_layout.h"
 #include "kernels/cpu_features.h"
+#include "kernels/kernel_cases.h"
 #include "kernels/kernel_table.h"
 
 namespace quire::kernels {
@@ -19,8 +20,17 @@ TEST(Formats, PanelBytesAreWhatTheLayoutSays) {
   EXPECT_EQ(PanelBytes(WeightFormat::kF16, 7), 7u * 32);
   EXPECT_EQ(PanelBytes(WeightFormat::kBf16, 7), 4u * 64);
   EXPECT_EQ(PanelBytes(WeightFormat::kInt8Group32, 64), 2u * (512 + 32));
+  EXPECT_EQ(PanelBytes(WeightFormat::kInt8Group32, 96), 128u + 3 * 512);  // three scales, and half a line of nothing
+  EXPECT_EQ(PanelBytes(WeightFormat::kInt8Group32F32, 64), 2u * (512 + 64));
   EXPECT_EQ(PanelBytes(WeightFormat::kInt8Group32Min, 64), 2u * (512 + 128));
-  EXPECT_EQ(PanelBytes(WeightFormat::kInt8Group16, 64), 4u * (256 + 64));
+  EXPECT_EQ(PanelBytes(WeightFormat::kInt6Super, 256), 32u + 16 * 16 + 32 + 16 * (128 + 64));
+  EXPECT_EQ(PanelBytes(WeightFormat::kInt5Group32, 64), 2u * (256 + 64 + 32));
+  EXPECT_EQ(PanelBytes(WeightFormat::kInt5Super, 512), 2u * (64 + 8 * 32 + 8 * (256 + 64)));
+  EXPECT_EQ(PanelBytes(WeightFormat::kInt4Group32, 320), 8u * (256 + 32) + 2 * (256 + 32));
+  EXPECT_EQ(PanelBytes(WeightFormat::kInt4Group32Min, 64), 2u * (256 + 32 + 64));
+  EXPECT_EQ(PanelBytes(WeightFormat::kInt4Super, 256), 64u + 8 * 32 + 8 * 256);
+  EXPECT_EQ(PanelBytes(WeightFormat::kInt4Super16, 256), 64u + 16 * 32 + 16 * 128);
+  EXPECT_EQ(PanelBytes(WeightFormat::kIq4Group32, 32), 256u + 64);
   EXPECT_EQ(NumPanels(0), 0);
   EXPECT_EQ(NumPanels(16), 1);
   EXPECT_EQ(NumPanels(17), 2);
@@ -55,21 +65,26 @@ TEST(Formats, FloatRowsComeBackRoundedToTheirType) {
 
 TEST(Formats, IntegerRowsComeBackAsScaleTimesCodeMinusMin) {
   std::mt19937 rng(8);
-  for (const WeightFormat format :
-       {WeightFormat::kInt8Group32, WeightFormat::kInt8Group32Min, WeightFormat::kInt8Group16}) {
+  for (const WeightFormat format : kAllWeightFormats) {
     const FormatTraits& traits = Traits(format);
-    const std::int64_t k = 96;
+    if (!traits.integer) continue;
+    const bool is_super = traits.scale == ScaleType::kSuper;
+    const std::int64_t k = is_super ? 512 : 352, groups = k / traits.group, coarse = is_super ? k / 256 : groups;
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(16 * k));
-    for (auto& c : codes) c = static_cast<std::uint8_t>(rng() % (traits.zero_point != 0 ? 256 : 128));
-    const std::int64_t groups = k / traits.group;
-    std::vector<float> scales(static_cast<std::size_t>(16 * groups)), mins(scales.size());
+    for (auto& c : codes) c = static_cast<std::uint8_t>(rng() % static_cast<unsigned>(traits.code_max + 1));
+    std::vector<float> scales(static_cast<std::size_t>(16 * coarse)), mins(scales.size());
     for (auto& s : scales) s = ToFloat(ToF16(static_cast<float>(rng() % 1000) * 1e-4f));
-    for (auto& m : mins) m = static_cast<float>(rng() % 1000) * 1e-3f;
+    for (auto& m : mins) m = ToFloat(ToF16(static_cast<float>(rng() % 1000) * 1e-3f));
+    std::vector<std::int8_t> scale_codes(static_cast<std::size_t>(16 * groups)), min_codes(scale_codes.size());
+    for (auto& s : scale_codes) s = static_cast<std::int8_t>(rng() % 256);
+    for (auto& m : min_codes) m = static_cast<std::int8_t>(rng() % 256);
     std::vector<WeightRow> rows(16);
     for (std::int64_t r = 0; r < 16; ++r) {
       rows[static_cast<std::size_t>(r)] = {.codes = codes.data() + r * k,
-                                           .scales = scales.data() + r * groups,
-                                           .mins = traits.has_min ? mins.data() + r * groups : nullptr};
+                                           .scales = scales.data() + r * coarse,
+                                           .mins = mins.data() + r * coarse,
+                                           .scale_codes = scale_codes.data() + r * groups,
+                                           .min_codes = min_codes.data() + r * groups};
     }
     auto panel = AlignedBuffer::Allocate(PanelBytes(format, k)).value();
     PackPanel(format, k, rows, panel.data());
@@ -79,13 +94,52 @@ TEST(Formats, IntegerRowsComeBackAsScaleTimesCodeMinusMin) {
       UnpackRow(matrix, r, out.data());
       for (std::int64_t i = 0; i < k; ++i) {
         const auto group = static_cast<std::size_t>(r * groups + i / traits.group);
+        const auto big = static_cast<std::size_t>(r * coarse + i / (is_super ? 256 : traits.group));
         const int code = codes[static_cast<std::size_t>(r * k + i)];
-        const float expected =
-            scales[group] * static_cast<float>(code - traits.zero_point) - (traits.has_min ? mins[group] : 0.0f);
-        EXPECT_EQ(out[static_cast<std::size_t>(i)], expected);
+        const auto integer =
+            static_cast<float>(traits.table != nullptr ? traits.table[code] : code - traits.zero_point);
+        const float scale = is_super ? scales[big] * static_cast<float>(scale_codes[group]) : scales[big];
+        const float min = is_super ? mins[big] * static_cast<float>(min_codes[group]) : mins[big];
+        const float expected = traits.min == ScaleType::kNone ? scale * integer : scale * integer - min;
+        ASSERT_EQ(out[static_cast<std::size_t>(i)], expected) << traits.name << " row " << r << " element " << i;
       }
     }
   }
+}
+
+// One group of 32 or 16 written by hand: which bits of which byte a code is in.
+TEST(Formats, CodesLieWhereTheLayoutSays) {
+  const auto pack = [](WeightFormat format, std::int64_t k, int column, std::vector<std::uint8_t> codes) {
+    const std::vector<float> ones(static_cast<std::size_t>(k), 1.0f);
+    const std::vector<std::int8_t> fine(static_cast<std::size_t>(k), 1);
+    codes.resize(static_cast<std::size_t>(k));
+    std::vector<WeightRow> rows(16);
+    const std::vector<std::uint8_t> zeros(static_cast<std::size_t>(k));
+    for (int r = 0; r < 16; ++r) {
+      rows[static_cast<std::size_t>(r)] = {.codes = r == column ? codes.data() : zeros.data(),
+                                           .scales = ones.data(),
+                                           .mins = ones.data(),
+                                           .scale_codes = fine.data(),
+                                           .min_codes = fine.data()};
+    }
+    auto panel = AlignedBuffer::Allocate(PanelBytes(format, k)).value();
+    PackPanel(format, k, rows, panel.data());
+    return panel;
+  };
+  const auto byte = [](const AlignedBuffer& panel, std::size_t at) { return std::to_integer<int>(panel.data()[at]); };
+  // Elements 1 and 5 of output 2: byte 2 · 4 + 1 of quads 0 and 1.
+  const AlignedBuffer four = pack(WeightFormat::kInt4Group32, 32, 2, {0, 0xA, 0, 0, 0, 0xC});
+  EXPECT_EQ(byte(four, 64 + 9), 0xCA);  // after 32 bytes of scales and as many of padding
+  const AlignedBuffer five = pack(WeightFormat::kInt5Group32, 32, 2, {0, 0x1A, 0, 0, 0, 0x0C, 0, 0, 0, 0x10});
+  EXPECT_EQ(byte(five, 64 + 9), 0xCA);
+  EXPECT_EQ(byte(five, 64 + 64 + 9), 0x00);
+  EXPECT_EQ(byte(five, 64 + 256 + 9), 0b101);  // bit q is the fifth bit in quad q
+  const AlignedBuffer six = pack(WeightFormat::kInt6Super, 256, 2, {0, 0x2A, 0, 0, 0, 0x1C, 0, 0, 0, 0x30});
+  EXPECT_EQ(byte(six, 320 + 9), 0xCA);
+  EXPECT_EQ(byte(six, 320 + 128 + 9), 0b110110);  // two bits for each quad
+  const AlignedBuffer eight = pack(WeightFormat::kInt8Group32, 32, 2, {0, 0xAB, 0, 0, 0, 0xCD});
+  EXPECT_EQ(byte(eight, 64 + 9), 0xAB);
+  EXPECT_EQ(byte(eight, 64 + 64 + 9), 0xCD);
 }
 
 TEST(Activations, CodesAreSymmetricRoundedToEvenAndScaledPerBlock) {

@@ -60,7 +60,8 @@ bool SameBits(const float* a, const float* b, std::int64_t n) {
 
 std::vector<std::int64_t> InnerSizes(WeightFormat format) {
   if (!Traits(format).integer) return {1, 2, 3, 16, 31, 64, 257, 515, 1100};
-  const std::int64_t group = Traits(format).group;
+  const std::int64_t group = InnerStep(format);
+  if (group == 256) return {256, 512, 768, 1024, 1280, 2048};
   return {group, 2 * group, 256, 256 + group, 512 - group, 1024, 1024 + 256 + 3 * group};
 }
 
@@ -123,7 +124,9 @@ struct GuardedMatrix {
 // The awkward ones, and those that the benchmark runs: the inner sizes of real models.
 std::vector<std::int64_t> InnerSizesAndRealOnes(WeightFormat format) {
   std::vector<std::int64_t> sizes = InnerSizes(format);
-  for (const ProjectionShape& shape : RealProjections()) sizes.push_back(shape.k);
+  for (const ProjectionShape& shape : RealProjections()) {
+    if (shape.k % InnerStep(format) == 0) sizes.push_back(shape.k);
+  }
   std::ranges::sort(sizes);
   sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
   return sizes;
@@ -189,7 +192,7 @@ TEST_P(GemmTest, ARowIsTheSameBitsAloneAndInAnyCompany) {
 
 TEST_P(GemmTest, PanelRangesAndStridesDoNotMatterAndNothingElseIsWritten) {
   const WeightFormat format = GetParam();
-  const std::int64_t n = 16 * 9 + 3, k = 320, panels = NumPanels(n), ld_out = n + 11;
+  const std::int64_t n = 16 * 9 + 3, k = InnerStep(format) == 256 ? 512 : 320, panels = NumPanels(n), ld_out = n + 11;
   const RandomMatrix matrix = MakeRandomMatrix(format, n, k, 9, false).value();
   std::mt19937 rng(10);
   for (const KernelTable* table : AvailableKernels()) {
@@ -239,7 +242,7 @@ TEST_P(GemmTest, ManyRowsAreCutIntoPortionsWithoutATrace) {
 
 TEST_P(GemmTest, TiersWithTheSameArithmeticGiveTheSameBits) {
   const WeightFormat format = GetParam();
-  const std::int64_t k = 608, n = 70, m = 9;
+  const std::int64_t k = InnerStep(format) == 256 ? 768 : 608, n = 70, m = 9;
   const RandomMatrix matrix = MakeRandomMatrix(format, n, k, 14, false).value();
   const std::vector<float> x = RandomFloats(m * k, 15);
   const KernelTable* first = nullptr;
@@ -254,7 +257,7 @@ TEST_P(GemmTest, TiersWithTheSameArithmeticGiveTheSameBits) {
 
 TEST_P(GemmTest, NotANumberStaysInItsRow) {
   const WeightFormat format = GetParam();
-  const std::int64_t k = 288, n = 33, m = 8;
+  const std::int64_t k = InnerStep(format) == 256 ? 512 : 288, n = 33, m = 8;
   const RandomMatrix matrix = MakeRandomMatrix(format, n, k, 16, false).value();
   const std::vector<float> x = RandomFloats(m * k, 17);
   for (const float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
@@ -299,11 +302,11 @@ INSTANTIATE_TEST_SUITE_P(Formats, GemmTest, testing::ValuesIn(kAllWeightFormats)
 // vectoriser mixes up the signs of scalar u8 × s8 loops when it may use VNNI: there are none in a VNNI
 // region, and there must stay none.
 TEST(GemmInt8, DotsAreExactOnEveryTierForExtremeCodes) {
-  for (const WeightFormat format :
-       {WeightFormat::kInt8Group32, WeightFormat::kInt8Group32Min, WeightFormat::kInt8Group16}) {
+  for (const WeightFormat format : kAllWeightFormats) {
     const FormatTraits& traits = Traits(format);
-    const std::int64_t k = 768, n = 16, m = 6;
-    const int highest = traits.zero_point != 0 ? 255 : 127;
+    if (!traits.integer) continue;
+    const std::int64_t k = 768, n = 16, m = 9;  // more rows than a tile has
+    const int highest = traits.code_max;
     for (std::uint32_t seed = 0; seed < 20; ++seed) {
       std::mt19937 rng(seed);
       // The first seeds take only the ends of the ranges, where 16-bit sums would saturate.
@@ -317,9 +320,14 @@ TEST(GemmInt8, DotsAreExactOnEveryTierForExtremeCodes) {
       std::vector<std::uint8_t> codes(static_cast<std::size_t>(n * k));
       for (auto& c : codes) c = static_cast<std::uint8_t>(seed == 0 ? highest : code());
       const std::vector<float> ones(static_cast<std::size_t>(k / 16), 1.0f), zeros(ones.size(), 0.0f);
+      const std::vector<std::int8_t> fine_ones(ones.size(), 1);
       std::vector<WeightRow> rows(static_cast<std::size_t>(n));
       for (std::int64_t r = 0; r < n; ++r) {
-        rows[static_cast<std::size_t>(r)] = {nullptr, codes.data() + r * k, ones.data(), zeros.data()};
+        rows[static_cast<std::size_t>(r)] = {.codes = codes.data() + r * k,
+                                             .scales = ones.data(),
+                                             .mins = zeros.data(),
+                                             .scale_codes = fine_ones.data(),
+                                             .min_codes = fine_ones.data()};
       }
       auto panel = AlignedBuffer::Allocate(PanelBytes(format, k)).value();
       PackPanel(format, k, rows, panel.data());
@@ -333,7 +341,8 @@ TEST(GemmInt8, DotsAreExactOnEveryTierForExtremeCodes) {
           for (std::int64_t c = 0; c < n; ++c) {
             std::int64_t dot = 0;
             for (std::int64_t i = 0; i < k; ++i) {
-              dot += (std::int64_t{codes[static_cast<std::size_t>(c * k + i)]} - traits.zero_point) *
+              const std::uint8_t w = codes[static_cast<std::size_t>(c * k + i)];
+              dot += std::int64_t{traits.table != nullptr ? traits.table[w] : w - traits.zero_point} *
                      static_cast<std::int64_t>(x[static_cast<std::size_t>(r * k + i)]);
             }
             ASSERT_EQ(out[static_cast<std::size_t>(r * n + c)], static_cast<float>(dot))
@@ -346,14 +355,14 @@ TEST(GemmInt8, DotsAreExactOnEveryTierForExtremeCodes) {
 }
 
 TEST(GemmInt8, PreparedRowsAreTheSameBytesOnEveryTier) {
-  for (const std::int64_t k : {16, 32, 48, 256, 272, 1040}) {
+  for (const std::int64_t k : {32, 64, 96, 256, 288, 1056}) {
     const std::int64_t m = 5;
     std::vector<float> x = RandomFloats(m * k, 20);
     x[0] = 0.0f;
     for (std::int64_t i = 0; i < k; ++i) x[static_cast<std::size_t>(2 * k + i)] *= 1e-20f;
-    const Prepared expected(ReferenceKernels(), WeightFormat::kInt8Group16, x.data(), m, k, k);
+    const Prepared expected(ReferenceKernels(), WeightFormat::kInt8Group32, x.data(), m, k, k);
     for (const KernelTable* table : AvailableKernels()) {
-      const Prepared got(*table, WeightFormat::kInt8Group16, x.data(), m, k, k);
+      const Prepared got(*table, WeightFormat::kInt8Group32, x.data(), m, k, k);
       EXPECT_EQ(std::memcmp(got.row(0), expected.row(0), static_cast<std::size_t>(m) * got.row_bytes), 0)
           << table->isa << ' ' << k;
     }

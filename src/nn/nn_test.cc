@@ -61,17 +61,24 @@ TestMatrix MakeMatrix(WeightFormat format, std::int64_t n, std::int64_t k, std::
     const auto count = static_cast<std::size_t>(std::min<std::int64_t>(16, n - panel * 16));
     std::vector<std::vector<float>> values(count), scales(count), mins(count);
     std::vector<std::vector<std::uint8_t>> codes(count);
+    std::vector<std::vector<std::int8_t>> fine(count);
     std::vector<kernels::WeightRow> rows(count);
     for (std::size_t i = 0; i < count; ++i) {
       for (std::int64_t j = 0; j < k; ++j) {
         values[i].push_back(normal(*random));
-        codes[i].push_back(static_cast<std::uint8_t>((*random)() % (traits.zero_point == 0 ? 128 : 256)));
+        codes[i].push_back(static_cast<std::uint8_t>((*random)() % static_cast<unsigned>(traits.code_max + 1)));
       }
       for (std::int64_t g = 0; g < k / traits.group; ++g) {
         scales[i].push_back(0.01f * std::abs(normal(*random)));
         mins[i].push_back(0.1f * normal(*random));
+        fine[i].push_back(static_cast<std::int8_t>((*random)() % 4));
       }
-      rows[i] = {values[i].data(), codes[i].data(), scales[i].data(), mins[i].data()};
+      rows[i] = {.values = values[i].data(),
+                 .codes = codes[i].data(),
+                 .scales = scales[i].data(),
+                 .mins = mins[i].data(),
+                 .scale_codes = fine[i].data(),
+                 .min_codes = fine[i].data()};
     }
     kernels::PackPanel(format, k, rows, matrix.packed.panel(panel));
   }
@@ -93,7 +100,8 @@ TEST_P(LinearTest, StackedSegmentsEqualThePlainProduct) {
   std::vector<TestMatrix> matrices;
   matrices.push_back(MakeMatrix(WeightFormat::kInt8Group32Min, 40, kInputs, &random));
   matrices.push_back(MakeMatrix(WeightFormat::kBf16, 3, kInputs, &random));
-  matrices.push_back(MakeMatrix(WeightFormat::kInt8Group16, 17, kInputs, &random));
+  matrices.push_back(MakeMatrix(WeightFormat::kInt6Super, 17, kInputs, &random));
+  matrices.push_back(MakeMatrix(WeightFormat::kInt4Super, 33, kInputs, &random));
   matrices.push_back(MakeMatrix(WeightFormat::kF32, 130, kInputs, &random));
   matrices.push_back(MakeMatrix(WeightFormat::kInt8Group32, 16, kInputs, &random));
   matrices.push_back(MakeMatrix(WeightFormat::kF16, 1, kInputs, &random));

@@ -4,6 +4,7 @@
 #include "kernels/generic/activations.inl.h"
 #include "kernels/generic/prefetch.inl.h"
 #include "kernels/generic/tile_io.inl.h"
+#include "kernels/generic/integer_codes.inl.h"
 #include "kernels/generic/gemm_int8.inl.h"
 #include "kernels/generic/gemm_float.inl.h"
 #include "kernels/generic/gemm.inl.h"

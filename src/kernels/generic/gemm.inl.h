@@ -24,10 +24,28 @@ inline void Gemm(const GemmArgs& args) {
     case WeightFormat::kBf16:
       return GemmFloat<Bf16Weights>(KindOf(format), args);
     case WeightFormat::kInt8Group32:
-      return GemmInt8<Group32>(args);
+      return GemmInt8<WeightFormat::kInt8Group32>(args);
+    case WeightFormat::kInt8Group32F32:
+      return GemmInt8<WeightFormat::kInt8Group32F32>(args);
     case WeightFormat::kInt8Group32Min:
-      return GemmInt8<Group32Min>(args);
-    case WeightFormat::kInt8Group16:
-      return GemmInt8<Group16>(args);
+      return GemmInt8<WeightFormat::kInt8Group32Min>(args);
+    case WeightFormat::kInt6Super:
+      return GemmInt8<WeightFormat::kInt6Super>(args);
+    case WeightFormat::kInt5Group32:
+      return GemmInt8<WeightFormat::kInt5Group32>(args);
+    case WeightFormat::kInt5Super:
+      return GemmInt8<WeightFormat::kInt5Super>(args);
+    case WeightFormat::kInt4Group32:
+      return GemmInt8<WeightFormat::kInt4Group32>(args);
+    case WeightFormat::kInt4Group32Min:
+      return GemmInt8<WeightFormat::kInt4Group32Min>(args);
+    case WeightFormat::kInt4Super:
+      return GemmInt8<WeightFormat::kInt4Super>(args);
+    case WeightFormat::kInt4Super16:
+      return GemmInt8<WeightFormat::kInt4Super16>(args);
+    case WeightFormat::kIq4Group32:
+      return GemmInt8<WeightFormat::kIq4Group32>(args);
+    case WeightFormat::kMxfp4Group32:
+      return GemmInt8<WeightFormat::kMxfp4Group32>(args);
   }
 }

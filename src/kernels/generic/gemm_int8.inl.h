@@ -1,32 +1,16 @@
-// out = activations · Wᵀ for the INT8 formats. For every output, in this order and in no other, whatever the
-// shape of the tile it is computed in:
+// out = activations · Wᵀ for the integer formats. For every output, in this order and in no other, whatever the
+// shape of the tile it is computed in, and whether its weights were unpacked first:
 //
 //   for each block of 256 inner elements
 //     sum = 0
 //     for each group of the block
-//       dot = start + Σ code · a                      exact, in 32 bits: |dot| ≤ 32 · 128 · 127
+//       dot = start + Σ code · a                      exact, in 32 bits: |dot| ≤ 32 · 255 · 127
 //       sum = dot · scale + sum                       one Fma
 //       sum = sum − min · Σ a                         one Fnma, formats with a minimum
 //     out = sum · activation_scale + out              one Fma, out starts at 0
 //
 // `out` itself is where the running sum lives between blocks, so the inner dimension can be cut anywhere
 // between blocks without changing a bit.
-
-struct Group32 {
-  static constexpr int kGroup = 32, kGroupBytes = 16 * 32 + 16 * 2;
-  static constexpr bool kHasZeroPoint = true, kHasMin = false;
-  QUIRE_INLINE static F32 Scale(const std::byte* scales) { return LoadF16(scales); }
-};
-struct Group32Min {
-  static constexpr int kGroup = 32, kGroupBytes = 16 * 32 + 16 * 8;
-  static constexpr bool kHasZeroPoint = false, kHasMin = true;
-  QUIRE_INLINE static F32 Scale(const std::byte* scales) { return LoadF(scales); }
-};
-struct Group16 {
-  static constexpr int kGroup = 16, kGroupBytes = 16 * 16 + 16 * 4;
-  static constexpr bool kHasZeroPoint = true, kHasMin = false;
-  QUIRE_INLINE static F32 Scale(const std::byte* scales) { return LoadF(scales); }
-};
 
 // What all tiles of one call share, and where in the inner dimension the call is.
 struct Int8Walk {
@@ -35,26 +19,25 @@ struct Int8Walk {
   std::int64_t k, ld_out, block_begin, block_end;
 };
 
-template <typename Format>
-QUIRE_INLINE auto LoadFormatCodes(const std::byte* p) {
-  if constexpr (Format::kHasZeroPoint) {
-    return LoadCodes(p);
-  } else {
-    return LoadSmallCodes(p);
-  }
-}
+// The weights that a tile reads: those of block `block_begin` of its first panel, and the way to the next panel.
+struct Int8Weights {
+  const std::byte* block;
+  std::int64_t panel_bytes;
+};
 
-// Where the accumulator of a group starts: −128 · Σ a, unless the dot product or the format has no such
-// offset.
+// Where the accumulator of a group starts: −zero_point · Σ a, unless the dot product has taken care of it.
 template <typename Format>
 QUIRE_INLINE I32 GroupStart(const Int8RowLayout& layout, const std::byte* row, std::int64_t group) {
-  if constexpr (!Format::kHasZeroPoint || kDotSubtractsZeroPoint) {
+  if constexpr (Format::kZeroPoint == 0 || (Format::kZeroPoint == 128 && kDotSubtractsZeroPoint)) {
     return ZeroI();
   } else {
     const std::byte* starts = row + (Format::kGroup == 16 ? layout.start16 : layout.start32);
-    std::int32_t start;
+    std::int32_t start;  // −128 · Σ a
     __builtin_memcpy(&start, starts + group * 4, 4);
-    return SetI(start);
+    if constexpr (Format::kZeroPoint == 128) return SetI(start);
+    if constexpr (Format::kZeroPoint == 32) return ShiftRightI<2>(SetI(start));
+    if constexpr (Format::kZeroPoint == 16) return ShiftRightI<3>(SetI(start));
+    if constexpr (Format::kZeroPoint == 8) return ShiftRightI<4>(SetI(start));
   }
 }
 
@@ -64,59 +47,102 @@ QUIRE_INLINE float FloatAt(const std::byte* p, std::int64_t index) {
   return value;
 }
 
-// R rows × P panels over the blocks of `walk`. `rows` is the first row, `panels` the first panel (its beginning), `out`
-// the first output; `columns` counts the columns from there that exist. Not inlined: each shape gets the registers for
-// itself.
+// Σ a of a group, for the minima.
+template <typename Format>
+QUIRE_INLINE float GroupSum(const Int8RowLayout& layout, const std::byte* row, std::int64_t group) {
+  if constexpr (Format::kGroup == 32) {
+    return FloatAt(row + layout.sums32, group);
+  } else {
+    std::int32_t start;
+    __builtin_memcpy(&start, row + layout.start16 + group * 4, 4);
+    return static_cast<float>(start / -128);
+  }
+}
+
+// Codes in the form that DotRun takes.
+template <typename Format>
+QUIRE_INLINE auto DotCodes(const std::byte* codes, int q) {
+  if constexpr (Format::kZeroPoint == 128) {
+    return OffsetCodes(Format::Quad(codes, q));
+  } else {
+    return Format::Quad(codes, q);
+  }
+}
+
+// The dot products of one group, R rows × P panels: dot[r][p] += Σ code · a.
 template <typename Format, int R, int P, bool kStream>
-[[gnu::noinline]] void Int8Tile(const Int8Walk& walk, const std::byte* rows, const std::byte* panels, float* out,
+QUIRE_INLINE void DotGroup(const std::byte* const (&codes)[P], const std::byte* a, std::size_t row_bytes,
+                           I32 (&dot)[R][P]) {
+  QUIRE_UNROLL for (int run = 0; run < Format::kQuads / Format::kRun; ++run) {
+    DotSum sums[R][P];
+    QUIRE_UNROLL for (int r = 0; r < R; ++r) {
+      QUIRE_UNROLL for (int p = 0; p < P; ++p) sums[r][p] = BeginRun(dot[r][p]);
+    }
+    QUIRE_UNROLL for (int i = 0; i < Format::kRun; ++i) {
+      const int q = run * Format::kRun + i;
+      if constexpr (R > 1) {  // a broadcast serves all panels
+        decltype(DotCodes<Format>(codes[0], q)) quads[P];
+        QUIRE_UNROLL for (int p = 0; p < P; ++p) {
+          quads[p] = DotCodes<Format>(codes[p], q);
+          if constexpr (kStream) Format::template PrefetchQuad<P>(codes[p], q);
+        }
+        QUIRE_UNROLL for (int r = 0; r < R; ++r) {
+          const auto quad = LoadQuad(a + r * row_bytes + q * 4);
+          QUIRE_UNROLL for (int p = 0; p < P; ++p) sums[r][p] = DotRun(sums[r][p], quads[p], quad);
+        }
+      } else {  // one panel at a time keeps the registers free
+        const auto quad = LoadQuad(a + q * 4);
+        QUIRE_UNROLL for (int p = 0; p < P; ++p) {
+          sums[0][p] = DotRun(sums[0][p], DotCodes<Format>(codes[p], q), quad);
+          if constexpr (kStream) Format::template PrefetchQuad<P>(codes[p], q);
+        }
+      }
+    }
+    QUIRE_UNROLL for (int r = 0; r < R; ++r) {
+      QUIRE_UNROLL for (int p = 0; p < P; ++p) dot[r][p] = EndRun(dot[r][p], sums[r][p]);
+    }
+  }
+}
+
+// R rows × P panels over the blocks of `walk`. `rows` is the first row, `out` the first output; `columns` counts the
+// columns from there that exist. Not inlined: each shape gets the registers for itself.
+template <typename Format, int R, int P, bool kStream>
+[[gnu::noinline]] void Int8Tile(const Int8Walk& walk, const std::byte* rows, Int8Weights weights, float* out,
                                 std::int64_t columns, Prefetch prefetch) {
-  constexpr std::int64_t kGroupsPerBlock = kActivationBlock / Format::kGroup;
   const std::int64_t num_groups = walk.k / Format::kGroup;
-  const std::byte* w = panels + walk.block_begin * kGroupsPerBlock * Format::kGroupBytes;
   alignas(64) float total[R][P][16];  // in memory: used once a block, and the registers are taken
   LoadTile<R, P>(walk.block_begin == 0, out, walk.ld_out, columns, total);
-  for (std::int64_t block = walk.block_begin; block < walk.block_end; ++block) {
+  for (std::int64_t block = walk.block_begin; block < walk.block_end; ++block, weights.block += Format::kBlockBytes) {
     F32 sum[R][P];
     QUIRE_UNROLL for (int r = 0; r < R; ++r) {
       QUIRE_UNROLL for (int p = 0; p < P; ++p) sum[r][p] = ZeroF();
     }
-    const std::int64_t first = block * kGroupsPerBlock;
-    const std::int64_t last = first + kGroupsPerBlock < num_groups ? first + kGroupsPerBlock : num_groups;
-    for (std::int64_t group = first; group < last; ++group, w += Format::kGroupBytes) {
+    const std::int64_t first = block * Format::kGroups, left = num_groups - first;
+    const std::int64_t in_block = left < Format::kGroups ? left : Format::kGroups;
+    const typename Format::Layout layout(in_block);
+    for (std::int64_t g = 0; g < in_block; ++g) {
+      const std::int64_t group = first + g;
       if constexpr (!kStream) prefetch.template Next<P>(walk.panel_bytes);
       I32 dot[R][P];
       QUIRE_UNROLL for (int r = 0; r < R; ++r) {
         const I32 start = GroupStart<Format>(walk.layout, rows + r * walk.row_bytes, group);
         QUIRE_UNROLL for (int p = 0; p < P; ++p) dot[r][p] = start;
       }
-      QUIRE_UNROLL for (int q = 0; q < Format::kGroup / 4; ++q) {
-        const std::byte* quad = rows + group * Format::kGroup + q * 4;
-        if constexpr (R > 1) {  // a broadcast serves all panels
-          decltype(LoadFormatCodes<Format>(w)) codes[P];
-          QUIRE_UNROLL for (int p = 0; p < P; ++p) {
-            codes[p] = LoadFormatCodes<Format>(w + p * walk.panel_bytes + q * 64);
-            if constexpr (kStream) PrefetchAhead<P>(w + p * walk.panel_bytes + q * 64);
-          }
-          QUIRE_UNROLL for (int r = 0; r < R; ++r) {
-            const auto a = LoadQuad(quad + r * walk.row_bytes);
-            QUIRE_UNROLL for (int p = 0; p < P; ++p) dot[r][p] = Dot(dot[r][p], codes[p], a);
-          }
-        } else {  // one panel at a time keeps the registers free
-          const auto a = LoadQuad(quad);
-          QUIRE_UNROLL for (int p = 0; p < P; ++p) {
-            dot[0][p] = Dot(dot[0][p], LoadFormatCodes<Format>(w + p * walk.panel_bytes + q * 64), a);
-            if constexpr (kStream) PrefetchAhead<P>(w + p * walk.panel_bytes + q * 64);
-          }
-        }
-      }
+      const std::byte* codes[P];
       QUIRE_UNROLL for (int p = 0; p < P; ++p) {
-        const std::byte* scales = w + p * walk.panel_bytes + 16 * Format::kGroup;
-        const F32 scale = Format::Scale(scales);
+        const std::byte* in_panel = weights.block + p * weights.panel_bytes;
+        codes[p] = Format::Codes(layout, in_panel, g);
+        if constexpr (kStream) Format::template PrefetchScales<P>(layout, in_panel, g);
+      }
+      DotGroup<Format, R, P, kStream>(codes, rows + group * Format::kGroup, walk.row_bytes, dot);
+      QUIRE_UNROLL for (int p = 0; p < P; ++p) {
+        const std::byte* in_panel = weights.block + p * weights.panel_bytes;
+        const F32 scale = Format::Scale(layout, in_panel, g);
         QUIRE_UNROLL for (int r = 0; r < R; ++r) sum[r][p] = Fma(ToFloat(dot[r][p]), scale, sum[r][p]);
         if constexpr (Format::kHasMin) {
-          const F32 min = LoadF(scales + 64);
+          const F32 min = Format::Min(layout, in_panel, g);
           QUIRE_UNROLL for (int r = 0; r < R; ++r) {
-            const float activations = FloatAt(rows + r * walk.row_bytes + walk.layout.sums32, group);
+            const float activations = GroupSum<Format>(walk.layout, rows + r * walk.row_bytes, group);
             sum[r][p] = Fnma(min, SetF(activations), sum[r][p]);
           }
         }
@@ -134,65 +160,91 @@ template <typename Format, int R, int P, bool kStream>
 
 // Int8Tile with as many rows as `num_rows` says, kMinRows … R.
 template <typename Format, int kMinRows, int R, int P, bool kStream>
-inline void Int8TileOf(std::int64_t num_rows, const Int8Walk& walk, const std::byte* rows, const std::byte* panels,
+inline void Int8TileOf(std::int64_t num_rows, const Int8Walk& walk, const std::byte* rows, Int8Weights weights,
                        float* out, std::int64_t columns, const Prefetch& prefetch) {
   if constexpr (R > kMinRows) {
     if (num_rows < R) {
-      return Int8TileOf<Format, kMinRows, R - 1, P, kStream>(num_rows, walk, rows, panels, out, columns, prefetch);
+      return Int8TileOf<Format, kMinRows, R - 1, P, kStream>(num_rows, walk, rows, weights, out, columns, prefetch);
     }
   }
-  Int8Tile<Format, R, P, kStream>(walk, rows, panels, out, columns, prefetch);
+  Int8Tile<Format, R, P, kStream>(walk, rows, weights, out, columns, prefetch);
 }
+
+// Whether tiles of many rows read the panels as they are, or unpack them first.
+template <typename Packed>
+inline constexpr bool kReadsPacked = Packed::kTraits.code_bits == 8 && Packed::kTraits.scale == ScaleType::kF16;
+
+template <typename Packed>
+using ManyRowsCodes = std::conditional_t<kReadsPacked<Packed>, Packed, Unpacked<Packed>>;
+
+// Rows of a tile: fewer where the signs of the codes take registers.
+template <typename Packed>
+inline constexpr int kTileRows = Packed::kZeroPoint == 128 ? kInt8Rows : kSmallCodeRows;
 
 // Many rows against P panels. The rows are split into tiles of nearly equal height, and the weights into stretches of the
 // inner dimension that stay in the L1 cache while the tiles pass over them. Each tile also fetches a part of the next
 // stretch, so that memory and arithmetic overlap.
-template <typename Format, int R, int P>
+template <typename Packed, int R, int P>
 inline void Int8ManyRows(Int8Walk walk, const GemmArgs& args, const std::byte* panels, float* out, std::int64_t columns,
                          bool is_last) {
-  // P panels · 1024 · 17 bytes are 35 KiB for the two panels of the wide tile, of 48 KiB (and of 32 KiB, for one).
-  constexpr std::int64_t kBlocksPerStretch = 4;
-  constexpr std::int64_t kBlockBytes = kActivationBlock / Format::kGroup * Format::kGroupBytes;
-  constexpr int kShortest = R > 1 ? R / 2 : 1;  // of two tiles or more, none is below half of R
+  using Codes = ManyRowsCodes<Packed>;
+  // P panels · 4 blocks of 256 · 17 bytes are 34 KiB for the two panels of the wide tile, of 48 KiB (and 17 of 32 KiB for
+  // one); three unpacked blocks are 27 KiB, 30 with minima.
+  constexpr std::int64_t kBlocksPerStretch = kReadsPacked<Packed> ? 4 : 3;
+  constexpr std::int64_t kStretchBytes = kBlocksPerStretch * Codes::kBlockBytes;
+  constexpr int kShortest = kReadsPacked<Packed> ? (R > 1 ? R / 2 : 1)  // of two tiles or more, none is below half of R
+                                                 : (R > 3 ? 2 : 1);     // there may be one tile only
+  alignas(64) std::byte unpacked[kReadsPacked<Packed> ? 1 : P * kStretchBytes];
   const std::int64_t num_tiles = (args.num_rows + R - 1) / R;
   const std::int64_t num_blocks = walk.layout.num_blocks;
   for (std::int64_t begin = 0; begin < num_blocks; begin += kBlocksPerStretch) {
     walk.block_begin = begin;
     walk.block_end = begin + kBlocksPerStretch < num_blocks ? begin + kBlocksPerStretch : num_blocks;
     const bool wraps = walk.block_end == num_blocks;
-    const std::byte* next = wraps ? panels + P * walk.panel_bytes : panels + walk.block_end * kBlockBytes;
-    const std::int64_t num_groups = (walk.block_end - begin) * (kActivationBlock / Format::kGroup);
-    const std::int64_t next_bytes = wraps && is_last ? 0 : kBlocksPerStretch * kBlockBytes;
+    const std::byte* next = wraps ? panels + P * walk.panel_bytes : panels + walk.block_end * Packed::kBlockBytes;
+    const std::int64_t num_groups = (walk.block_end - begin) * Packed::kGroups;
+    const std::int64_t next_bytes = wraps && is_last ? 0 : kBlocksPerStretch * Packed::kBlockBytes;
+    Int8Weights weights{panels + begin * Packed::kBlockBytes, static_cast<std::int64_t>(walk.panel_bytes)};
+    if constexpr (!kReadsPacked<Packed>) {
+      const std::int64_t left = walk.k / Packed::kGroup - begin * Packed::kGroups;
+      for (int p = 0; p < P; ++p) {
+        UnpackGroups<Packed>(weights.block + p * weights.panel_bytes, left < num_groups ? left : num_groups,
+                             unpacked + p * kStretchBytes);
+      }
+      weights = {unpacked, kStretchBytes};
+    }
     for (std::int64_t tile = 0; tile < num_tiles; ++tile) {
       const std::int64_t row = args.num_rows * tile / num_tiles;
       const std::int64_t height = args.num_rows * (tile + 1) / num_tiles - row;
       const std::byte* rows = args.activations + row * static_cast<std::int64_t>(walk.row_bytes);
       const Prefetch prefetch = Prefetch::Part(next, next_bytes, tile, num_tiles, num_groups);
-      Int8TileOf<Format, kShortest, R, P, false>(height, walk, rows, panels, out + row * walk.ld_out, columns,
-                                                 prefetch);
+      Int8TileOf<Codes, kShortest, R, P, false>(height, walk, rows, weights, out + row * walk.ld_out, columns,
+                                                prefetch);
     }
   }
 }
 
 // Panels [begin, end) in groups of P, and what is left over in smaller groups. With kStream all rows fit in one tile of R
 // rows, and the weights are read once, from memory.
-template <typename Format, int R, int P, bool kStream>
+template <typename Packed, int R, int P, bool kStream>
 inline void Int8Panels(const Int8Walk& walk, const GemmArgs& args, std::int64_t begin) {
   for (; begin + P <= args.panel_end; begin += P) {
     const std::int64_t column = begin * kPanelWidth, columns = args.weights->n - column;
     const std::byte* panels = args.weights->data + begin * static_cast<std::int64_t>(walk.panel_bytes);
     if constexpr (kStream) {
-      Int8TileOf<Format, R == 1 ? 1 : 2, R, P, true>(args.num_rows, walk, args.activations, panels, args.out + column,
+      const Int8Weights weights{panels, static_cast<std::int64_t>(walk.panel_bytes)};
+      Int8TileOf<Packed, R == 1 ? 1 : 2, R, P, true>(args.num_rows, walk, args.activations, weights, args.out + column,
                                                      columns, {});
     } else {
-      Int8ManyRows<Format, R, P>(walk, args, panels, args.out + column, columns, begin + P >= args.panel_end);
+      Int8ManyRows<Packed, R, P>(walk, args, panels, args.out + column, columns, begin + P >= args.panel_end);
     }
   }
-  if constexpr (P > 1) Int8Panels<Format, R, P / 2, kStream>(walk, args, begin);
+  if constexpr (P > 1) Int8Panels<Packed, R, P / 2, kStream>(walk, args, begin);
 }
 
-template <typename Format>
+template <WeightFormat kFormat>
 inline void GemmInt8(const GemmArgs& args) {
+  using Packed = PackedCodes<kFormat>;
   const std::int64_t k = args.weights->k;
   const Int8RowLayout layout(k);
   const Int8Walk walk{.layout = layout,
@@ -202,12 +254,14 @@ inline void GemmInt8(const GemmArgs& args) {
                       .ld_out = args.ld_out,
                       .block_begin = 0,
                       .block_end = layout.num_blocks};
-  if (args.num_rows == 1) return Int8Panels<Format, 1, kGemvPanels, true>(walk, args, args.panel_begin);
-  if (args.num_rows <= kInt8FewRows) {
-    return Int8Panels<Format, kInt8FewRows, kInt8FewRowsPanels, true>(walk, args, args.panel_begin);
+  if (args.num_rows == 1) return Int8Panels<Packed, 1, kGemvPanels, true>(walk, args, args.panel_begin);
+  if constexpr (kReadsPacked<Packed>) {
+    static_assert(kInt8FewRows >= kInt8Rows);  // so that more rows make two tiles at least
+    if (args.num_rows <= kInt8FewRows) {
+      return Int8Panels<Packed, kInt8FewRows, kInt8FewRowsPanels, true>(walk, args, args.panel_begin);
+    }
   }
-  static_assert(kInt8FewRows >= kInt8Rows);  // so that more rows make two tiles at least
-  ForPortions(args, walk.row_bytes, kInt8Rows, [&](const GemmArgs& part) {
-    Int8Panels<Format, kInt8Rows, kInt8Panels, false>(walk, part, part.panel_begin);
+  ForPortions(args, walk.row_bytes, kTileRows<Packed>, [&](const GemmArgs& part) {
+    Int8Panels<Packed, kTileRows<Packed>, kInt8Panels, false>(walk, part, part.panel_begin);
   });
 }

@@ -107,6 +107,9 @@ QUIRE_INLINE I32 SubI(I32 a, I32 b) {
 QUIRE_INLINE I32 AndI(I32 a, I32 b) {
   return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }
+QUIRE_INLINE I32 OrI(I32 a, I32 b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
 QUIRE_INLINE I32 MaxU(I32 a, I32 b) {  // as unsigned
   return {_mm256_max_epu32(a.lo, b.lo), _mm256_max_epu32(a.hi, b.hi)};
 }
@@ -132,6 +135,45 @@ QUIRE_INLINE void StoreCodes(std::int8_t* p, I32 a) {  // 16 integers that fit a
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xD8);
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+
+// ---- Bytes of integer lanes
+// -----------------------------------------------------------------------------------------
+QUIRE_INLINE I32 LoadI(const void* p) {
+  const auto* halves = static_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
+}
+QUIRE_INLINE void StoreI(void* p, I32 a) {
+  auto* halves = static_cast<__m256i*>(p);
+  _mm256_storeu_si256(halves, a.lo);
+  _mm256_storeu_si256(halves + 1, a.hi);
+}
+QUIRE_INLINE I32 LoadS8(const void* p) {  // 16 signed bytes
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+QUIRE_INLINE I32 SetBytes(int x) {
+  return {_mm256_set1_epi8(static_cast<char>(x)), _mm256_set1_epi8(static_cast<char>(x))};
+}
+// Of 16-bit lanes: bits move from byte to byte, and whoever shifts masks them.
+template <int n>
+QUIRE_INLINE I32 ShiftLeft16(I32 a) {
+  return {_mm256_slli_epi16(a.lo, n), _mm256_slli_epi16(a.hi, n)};
+}
+template <int n>
+QUIRE_INLINE I32 ShiftRight16(I32 a) {
+  return {_mm256_srli_epi16(a.lo, n), _mm256_srli_epi16(a.hi, n)};
+}
+template <int n>
+QUIRE_INLINE I32 ShiftRightI(I32 a) {  // arithmetic, 32-bit lanes
+  return {_mm256_srai_epi32(a.lo, n), _mm256_srai_epi32(a.hi, n)};
+}
+// table[index] + 128 for every byte; indices are below 16.
+QUIRE_INLINE I32 LookUpBytes(const std::int8_t* table, I32 index) {
+  const __m256i values =
+      _mm256_xor_si256(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))),
+                       _mm256_set1_epi8(static_cast<char>(0x80)));
+  return {_mm256_shuffle_epi8(values, index.lo), _mm256_shuffle_epi8(values, index.hi)};
 }
 
 // ---- Masks
@@ -203,7 +245,7 @@ QUIRE_INLINE double ReduceAddD(F64 x) {
 
 // ---- Shapes of register tiles ----------------------------------------------------------------------------------------
 // 16 registers, and a panel is two of them.
-inline constexpr int kInt8Rows = 2, kInt8Panels = 1;
+inline constexpr int kInt8Rows = 2, kSmallCodeRows = 4, kInt8Panels = 1;
 inline constexpr int kInt8FewRows = 2, kInt8FewRowsPanels = 1;
 inline constexpr int kFloatRows = 6, kFloatPanels = 1;
 inline constexpr int kFloatFewRows = 2, kFloatFewRowsPanels = 2;

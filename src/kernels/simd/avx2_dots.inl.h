@@ -1,17 +1,12 @@
 // The dot products of the AVX2 tier; simd/avx512_codes.inl.h and simd/avx512_pairs.inl.h explain them.
 
-inline constexpr bool kDotSubtractsZeroPoint = true;
+inline constexpr bool kDotSubtractsZeroPoint = true, kDotAccumulatesInHalves = true;
 
 struct SignedCodes {
   I32 value, magnitude;
 };
-QUIRE_INLINE I32 LoadSmallCodes(const std::byte* p) {
-  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
-          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
-}
-QUIRE_INLINE SignedCodes LoadCodes(const std::byte* p) {
+QUIRE_INLINE SignedCodes OffsetCodes(I32 codes) {
   const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));
-  const I32 codes = LoadSmallCodes(p);
   const I32 value = {_mm256_xor_si256(codes.lo, flip), _mm256_xor_si256(codes.hi, flip)};
   return {value, {_mm256_abs_epi8(value.lo), _mm256_abs_epi8(value.hi)}};
 }
@@ -20,15 +15,24 @@ QUIRE_INLINE __m256i LoadQuad(const std::byte* p) {  // four activations in ever
   __builtin_memcpy(&quad, p, 4);
   return _mm256_set1_epi32(quad);
 }
-QUIRE_INLINE __m256i DotHalf(__m256i sum, __m256i codes, __m256i a) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, a), _mm256_set1_epi16(1)));
+struct DotSum {
+  __m256i lo, hi;
+};
+QUIRE_INLINE DotSum BeginRun(I32 /*dot*/) {
+  return {_mm256_setzero_si256(), _mm256_setzero_si256()};
 }
-QUIRE_INLINE I32 Dot(I32 sum, I32 codes, __m256i a) {
-  return {DotHalf(sum.lo, codes.lo, a), DotHalf(sum.hi, codes.hi, a)};
+QUIRE_INLINE DotSum DotRun(DotSum sum, I32 codes, __m256i a) {
+  return {_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(codes.lo, a)),
+          _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(codes.hi, a))};
 }
-QUIRE_INLINE I32 Dot(I32 sum, SignedCodes codes, __m256i a) {
-  return {DotHalf(sum.lo, codes.magnitude.lo, _mm256_sign_epi8(a, codes.value.lo)),
-          DotHalf(sum.hi, codes.magnitude.hi, _mm256_sign_epi8(a, codes.value.hi))};
+QUIRE_INLINE DotSum DotRun(DotSum sum, SignedCodes codes, __m256i a) {
+  return {_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(codes.magnitude.lo, _mm256_sign_epi8(a, codes.value.lo))),
+          _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(codes.magnitude.hi, _mm256_sign_epi8(a, codes.value.hi)))};
+}
+QUIRE_INLINE I32 EndRun(I32 dot, DotSum sum) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_add_epi32(dot.lo, _mm256_madd_epi16(sum.lo, ones)),
+          _mm256_add_epi32(dot.hi, _mm256_madd_epi16(sum.hi, ones))};
 }
 
 using Element = float;
@@ -46,7 +50,7 @@ QUIRE_INLINE PairWeights SplitPairs(I32 pairs) {
           FloatOf({_mm256_and_si256(pairs.lo, upper), _mm256_and_si256(pairs.hi, upper)})};
 }
 QUIRE_INLINE PairWeights LoadPairs(const std::byte* p) {
-  return SplitPairs(LoadSmallCodes(p));
+  return SplitPairs(LoadI(p));
 }
 QUIRE_INLINE PairWeights LoadPartPairs(const std::byte* p,
                                        std::int64_t n) {  // the first n lanes, zeros after them

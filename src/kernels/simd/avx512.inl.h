@@ -83,6 +83,9 @@ QUIRE_INLINE I32 SubI(I32 a, I32 b) {
 QUIRE_INLINE I32 AndI(I32 a, I32 b) {
   return _mm512_and_si512(a, b);
 }
+QUIRE_INLINE I32 OrI(I32 a, I32 b) {
+  return _mm512_or_si512(a, b);
+}
 QUIRE_INLINE I32 MaxU(I32 a, I32 b) {
   return _mm512_max_epu32(a, b);
 }  // as unsigned
@@ -106,6 +109,41 @@ QUIRE_INLINE F32 FloatOf(I32 a) {
 }
 QUIRE_INLINE void StoreCodes(std::int8_t* p, I32 a) {  // 16 integers that fit as 16 bytes
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
+}
+
+// ---- Bytes of integer lanes
+// -----------------------------------------------------------------------------------------
+QUIRE_INLINE I32 LoadI(const void* p) {
+  return _mm512_loadu_si512(p);
+}
+QUIRE_INLINE void StoreI(void* p, I32 a) {
+  _mm512_storeu_si512(p, a);
+}
+QUIRE_INLINE I32 LoadS8(const void* p) {  // 16 signed bytes
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+QUIRE_INLINE I32 SetBytes(int x) {
+  return _mm512_set1_epi8(static_cast<char>(x));
+}
+// Of 16-bit lanes: bits move from byte to byte, and whoever shifts masks them.
+template <int n>
+QUIRE_INLINE I32 ShiftLeft16(I32 a) {
+  return _mm512_slli_epi16(a, n);
+}
+template <int n>
+QUIRE_INLINE I32 ShiftRight16(I32 a) {
+  return _mm512_srli_epi16(a, n);
+}
+template <int n>
+QUIRE_INLINE I32 ShiftRightI(I32 a) {  // arithmetic, 32-bit lanes
+  return _mm512_srai_epi32(a, n);
+}
+// table[index] + 128 for every byte; indices are below 16.
+QUIRE_INLINE I32 LookUpBytes(const std::int8_t* table, I32 index) {
+  const __m512i values =
+      _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))),
+                       _mm512_set1_epi8(static_cast<char>(0x80)));
+  return _mm512_shuffle_epi8(values, index);
 }
 
 // ---- Masks
@@ -172,7 +210,7 @@ QUIRE_INLINE double ReduceAddD(F64 x) {
 // ---- Shapes of register tiles ----------------------------------------------------------------------------------------
 // 32 registers. A tile's dot products or float sums take 24 of them, weights and a broadcast the others; the INT8 sums of
 // a block, which are touched once for eight dots, then live in memory.
-inline constexpr int kInt8Rows = 6, kInt8Panels = 2;
+inline constexpr int kInt8Rows = 6, kSmallCodeRows = 6, kInt8Panels = 2;
 inline constexpr int kInt8FewRows = 6, kInt8FewRowsPanels = 4;  // weights come from memory: more streams
 inline constexpr int kFloatRows = 12, kFloatPanels = 2;
 inline constexpr int kFloatFewRows = 4, kFloatFewRowsPanels = 4;

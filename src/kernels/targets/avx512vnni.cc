@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/activation_layout.h"
 #include "kernels/store_kv.h"
 #include "kernels/target.h"
 #include "kernels/targets/targets.h"
+#include "kernels/weight_layout.h"
 
 QUIRE_TARGET_BEGIN("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 namespace quire::kernels::avx512vnni {
