@@ -40,11 +40,23 @@ constexpr std::array<TypeRow, kNumGgufTypes> kTypeRows = {{{"UINT8", 1},
                                                            {"FLOAT64", 8}}};
 
 // Types that ggml has and quire does not read, so that an error can say what a file holds.
-constexpr std::array<std::pair<std::uint32_t, std::string_view>, 26> kOtherTensorTypes = {{
-    {3, "Q4_1"},   {6, "Q5_0"},     {7, "Q5_1"},    {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {13, "Q5_K"},
-    {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
-    {22, "IQ2_S"}, {23, "IQ4_XS"},  {24, "I8"},     {25, "I16"},     {26, "I32"},   {27, "I64"},    {28, "F64"},
-    {29, "IQ1_M"}, {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"},   {40, "NVFP4"},
+constexpr std::array<std::pair<std::uint32_t, std::string_view>, 16> kOtherTensorTypes = {{
+    {9, "Q8_1"},
+    {16, "IQ2_XXS"},
+    {17, "IQ2_XS"},
+    {18, "IQ3_XXS"},
+    {19, "IQ1_S"},
+    {21, "IQ3_S"},
+    {22, "IQ2_S"},
+    {24, "I8"},
+    {25, "I16"},
+    {26, "I32"},
+    {27, "I64"},
+    {28, "F64"},
+    {29, "IQ1_M"},
+    {34, "TQ1_0"},
+    {35, "TQ2_0"},
+    {40, "NVFP4"},
 }};
 
 Result<GgufType> ReadType(ByteReader* reader, std::string_view key, std::string_view file) {
@@ -111,9 +123,8 @@ Result<const TypeTraits*> ReadTensorType(ByteReader* reader, std::string_view te
   QUIRE_TRY(const auto id, reader->Read<std::uint32_t>("a tensor's type"));
   if (const TypeTraits* type = FindTypeByGgufId(id)) return type;
   const auto known = std::ranges::find(kOtherTensorTypes, id, &std::pair<std::uint32_t, std::string_view>::first);
-  return Fail(ErrorCode::kUnsupported,
-              "{}: tensor {} has the type {} ({}); F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K can be read", file, tensor,
-              known == kOtherTensorTypes.end() ? "unknown" : known->second, id);
+  return Fail(ErrorCode::kUnsupported, "{}: tensor {} has the type {} ({}); {} can be read", file, tensor,
+              known == kOtherTensorTypes.end() ? "unknown" : known->second, id, TypeNames());
 }
 
 Result<std::uint64_t> TensorBytes(const TensorSource& tensor, std::string_view file) {

@@ -103,7 +103,7 @@ TEST(GgufFile, TensorsMustFitTheFileAndEachOther) {  // GGUF-02
   EXPECT_THAT(one({1ull << 62, 1ull << 62}, kF32, 0), HasSubstr("overflows"));
   EXPECT_THAT(one({1ull << 32, 1ull << 31}, kF32, 0), HasSubstr("overflows"));
   EXPECT_THAT(one({33}, kQ8_0, 0), HasSubstr("tensor w: rows of 33 elements cannot be stored as Q8_0"));
-  EXPECT_THAT(one({256}, 13, 0), HasSubstr("tensor w has the type Q5_K (13)"));
+  EXPECT_THAT(one({256}, 16, 0), HasSubstr("tensor w has the type IQ2_XXS (16); F32, F16"));
   EXPECT_THAT(one({256}, 4, 0), HasSubstr("tensor w has the type unknown (4)"));
   EXPECT_THAT(ErrorOf(GgufBytes().Tensor("a", {16}, kF32, 0).Tensor("b", {16}, kF32, 32).File(1024)),
               HasSubstr("the tensors a and b overlap"));

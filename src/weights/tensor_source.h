@@ -26,17 +26,19 @@ struct TensorSource {
 
 // Storage for one decoded row, in the form that PackPanel takes. Sized once, reused for every row.
 struct RowBuffer {
-  std::vector<float> values;        // [k]
-  std::vector<std::uint8_t> codes;  // [k]
-  std::vector<float> scales, mins;  // [k / group]
+  std::vector<float> values;                        // [k]
+  std::vector<std::uint8_t> codes;                  // [k]
+  std::vector<float> scales, mins;                  // [k / group], or [k / 256] where there are two levels of scales
+  std::vector<std::int8_t> scale_codes, min_codes;  // [k / group]
   kernels::WeightRow View() const;
+  // No weight of the row is NaN or infinite. Reads whatever was decoded last: values, or scales and minima.
+  bool IsFinite() const;
 };
 
-// A type that tensors can be stored in: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K. One row of a table
-// (tensor_types.cc); nothing else in quire switches over types.
+// A type that tensors can be stored in. One row of a table (tensor_types.cc); nothing else in quire switches over types.
 struct TypeTraits {
   std::string_view name;              // "Q4_K"
-  int gguf_id;                        // ggml_type; -1 where GGUF has none
+  int gguf_id;                        // ggml_type
   std::string_view safetensors_name;  // "BF16"; "" where safetensors has none
   int block_elements;                 // 1, 32, 256
   int block_bytes;
@@ -56,6 +58,7 @@ const TypeTraits* FindTypeBySafetensorsName(std::string_view name);
 const TypeTraits* FindCodeType(std::string_view safetensors_name);
 const TypeTraits* FindTypeByName(std::string_view name);  // case-insensitive
 std::span<const TypeTraits> AllTypes();
+std::string TypeNames();  // "F32, F16, … and MXFP4"
 
 // Bytes of one row of `columns` elements; an error when the type's blocks do not divide it.
 Result<std::size_t> RowBytes(const TypeTraits& type, std::int64_t columns, std::string_view tensor_name);

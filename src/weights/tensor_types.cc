@@ -1,9 +1,15 @@
 // The table of storage types, and what follows from it.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
+#include <limits>
 
 #include "base/check.h"
+#include "weights/group_blocks.h"
+#include "weights/super_blocks.h"
 #include "weights/tensor_codecs.h"
 #include "weights/tensor_source.h"
 
@@ -11,17 +17,41 @@ namespace quire::weights {
 namespace {
 
 using kernels::WeightFormat;
+using QuantizeFunction = decltype(TypeTraits::quantize_row);
+
+template <typename Reader>
+constexpr TypeTraits Quantized(std::string_view name, int gguf_id, QuantizeFunction quantize) {
+  return {name,
+          gguf_id,
+          "",
+          Reader::kElements,
+          Reader::kBytes,
+          Reader::kFormat,
+          DecodeRow<Reader>,
+          DequantizeRow<Reader>,
+          quantize};
+}
 
 // clang-format off
-constexpr std::array<TypeTraits, 7> kTypes = {{
-    // name   ggml  safetensors elements bytes         packed as
-    {"F32",   0,    "F32",  1,   4,               WeightFormat::kF32,            DecodeF32,  DequantizeF32,  QuantizeF32},
-    {"F16",   1,    "F16",  1,   2,               WeightFormat::kF16,            DecodeF16,  DequantizeF16,  QuantizeF16},
-    {"BF16",  30,   "BF16", 1,   2,               WeightFormat::kBf16,           DecodeBf16, DequantizeBf16, QuantizeBf16},
-    {"Q8_0",  8,    "",     32,  kQ8_0BlockBytes, WeightFormat::kInt8Group32,    DecodeQ8_0, DequantizeQ8_0, QuantizeQ8_0},
-    {"Q4_0",  2,    "",     32,  kQ4_0BlockBytes, WeightFormat::kInt8Group32,    DecodeQ4_0, DequantizeQ4_0, QuantizeQ4_0},
-    {"Q4_K",  12,   "",     256, kQ4KBlockBytes,  WeightFormat::kInt8Group32Min, DecodeQ4K,  DequantizeQ4K,  QuantizeQ4K},
-    {"Q6_K",  14,   "",     256, kQ6KBlockBytes,  WeightFormat::kInt8Group16,    DecodeQ6K,  DequantizeQ6K,  QuantizeQ6K},
+constexpr std::array<TypeTraits, 17> kTypes = {{
+    // name  ggml  safetensors  elements bytes
+    {"F32",  0,    "F32",       1,       4,    WeightFormat::kF32,  DecodeF32,  DequantizeF32,  QuantizeF32},
+    {"F16",  1,    "F16",       1,       2,    WeightFormat::kF16,  DecodeF16,  DequantizeF16,  QuantizeF16},
+    {"BF16", 30,   "BF16",      1,       2,    WeightFormat::kBf16, DecodeBf16, DequantizeBf16, QuantizeBf16},
+    Quantized<Q8_0>("Q8_0", 8, QuantizeQ8_0),
+    Quantized<Q4_0>("Q4_0", 2, QuantizeQ4_0),
+    Quantized<Q4_1>("Q4_1", 3, QuantizeQ4_1),
+    Quantized<Q5_0>("Q5_0", 6, QuantizeQ5_0),
+    Quantized<Q5_1>("Q5_1", 7, QuantizeQ5_1),
+    Quantized<Q2K>("Q2_K", 10, QuantizeQ2K),
+    Quantized<Q3K>("Q3_K", 11, QuantizeQ3K),
+    Quantized<Q4K>("Q4_K", 12, QuantizeQ4K),
+    Quantized<Q5K>("Q5_K", 13, QuantizeQ5K),
+    Quantized<Q6K>("Q6_K", 14, QuantizeQ6K),
+    Quantized<Q8K>("Q8_K", 15, nullptr),
+    Quantized<Iq4Nl>("IQ4_NL", 20, QuantizeIq4Nl),
+    Quantized<Iq4Xs>("IQ4_XS", 23, nullptr),
+    Quantized<Mxfp4>("MXFP4", 39, QuantizeMxfp4),
 }};
 // clang-format on
 
@@ -45,7 +75,24 @@ std::int64_t TensorSource::rows() const {
 
 kernels::WeightRow RowBuffer::View() const {
   const auto pointer = [](const auto& vector) { return vector.empty() ? nullptr : vector.data(); };
-  return {pointer(values), pointer(codes), pointer(scales), pointer(mins)};
+  return {pointer(values), pointer(codes), pointer(scales), pointer(mins), pointer(scale_codes), pointer(min_codes)};
+}
+
+namespace {
+
+// The magnitudes of floats are ordered as their bits are, NaN above infinity above all others.
+bool AllWithin(std::span<const float> values, float limit) {
+  std::uint32_t largest = 0;
+  for (const float value : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFF);
+  return largest <= std::bit_cast<std::uint32_t>(limit);
+}
+
+}  // namespace
+
+bool RowBuffer::IsFinite() const {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  constexpr float kLargestInteger = 128;  // what a scale is multiplied with, of all formats and both levels
+  return AllWithin(values, kMax) && AllWithin(scales, kMax / kLargestInteger) && AllWithin(mins, kMax);
 }
 
 const TypeTraits* FindTypeByGgufId(std::uint32_t id) {
@@ -67,6 +114,14 @@ const TypeTraits* FindTypeByName(std::string_view name) {
 
 std::span<const TypeTraits> AllTypes() {
   return kTypes;
+}
+
+std::string TypeNames() {
+  std::vector<std::string_view> names;
+  for (const TypeTraits& type : kTypes) names.push_back(type.name);
+  const std::string_view last = names.back();
+  names.pop_back();
+  return fmt::format("{} and {}", fmt::join(names, ", "), last);
 }
 
 Result<std::size_t> RowBytes(const TypeTraits& type, std::int64_t columns, std::string_view tensor_name) {

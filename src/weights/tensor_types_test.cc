@@ -1,41 +1,31 @@
-// Toy blocks of every storage type with floats worked out by hand, and properties of the quantizers. The
+// The table of storage types, the path from a row of a file through a panel, and properties of the quantizers. The
 // comparison with independent implementations is in tests/weights.
 #include <gtest/gtest.h>
 
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "base/counter_rng.h"
 #include "base/float16.h"
 #include "weights/tensor_source.h"
+#include "weights/test_blocks.h"
 
 namespace quire::weights {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-void Append16(std::uint16_t bits, Bytes* out) {
-  out->push_back(static_cast<std::byte>(bits & 255));
-  out->push_back(static_cast<std::byte>(bits >> 8));
-}
-
-std::vector<float> Dequantize(std::string_view type, const Bytes& row, std::int64_t columns) {
-  std::vector<float> values(static_cast<std::size_t>(columns));
-  FindTypeByName(type)->dequantize_row(row.data(), columns, values.data());
-  return values;
-}
 
 TEST(TensorTypes, FindsTypesByEveryName) {
   EXPECT_EQ(FindTypeByName("q4_k")->name, "Q4_K");
   EXPECT_EQ(FindTypeByGgufId(14)->name, "Q6_K");
   EXPECT_EQ(FindTypeBySafetensorsName("BF16")->gguf_id, 30);
-  EXPECT_EQ(FindTypeByName("Q5_K"), nullptr);
+  EXPECT_EQ(FindTypeByGgufId(39)->name, "MXFP4");
+  EXPECT_EQ(FindTypeByName("IQ3_S"), nullptr);
   EXPECT_EQ(FindTypeByGgufId(0xFFFFFFFF), nullptr);
   EXPECT_EQ(FindTypeBySafetensorsName(""), nullptr);
-  EXPECT_EQ(AllTypes().size(), 7u);
+  EXPECT_EQ(AllTypes().size(), 17u);
 }
 
 TEST(TensorTypes, RowBytesRefusesRowsThatBlocksDoNotDivide) {
@@ -54,99 +44,93 @@ TEST(TensorTypes, Halves) {
   EXPECT_EQ(Dequantize("BF16", bf16, 2), (std::vector<float>{1, -3}));
 }
 
-TEST(TensorTypes, Q8_0ByHand) {
-  Bytes row;
-  Append16(0x3800, &row);  // d = 0.5
-  for (int i = 0; i < 32; ++i) row.push_back(static_cast<std::byte>(i == 0 ? -128 : i == 1 ? 127 : i));
-  const auto values = Dequantize("Q8_0", row, 32);
-  EXPECT_EQ(values[0], -64.0f);
-  EXPECT_EQ(values[1], 63.5f);
-  EXPECT_EQ(values[31], 15.5f);
-  RowBuffer buffer;
-  FindTypeByName("Q8_0")->decode_row(row.data(), 32, &buffer);
-  EXPECT_EQ(buffer.codes[0], 0);
-  EXPECT_EQ(buffer.codes[1], 255);
-  EXPECT_EQ(buffer.codes[2], 130);
-  EXPECT_EQ(buffer.scales, std::vector<float>{0.5f});
-  EXPECT_TRUE(buffer.mins.empty());
-}
-
-TEST(TensorTypes, Q4_0ByHand) {
-  Bytes row;
-  Append16(0xC000, &row);  // d = −2
-  for (int i = 0; i < 16; ++i) row.push_back(static_cast<std::byte>(i | (15 - i) << 4));
-  const auto values = Dequantize("Q4_0", row, 32);
-  for (int i = 0; i < 16; ++i) {
-    EXPECT_EQ(values[i], -2.0f * static_cast<float>(i - 8));
-    EXPECT_EQ(values[16 + i], -2.0f * static_cast<float>(7 - i));
+// Rows of arbitrary bytes but for scales, which are of any size and sign, and now and then zero.
+Bytes RandomRow(const TypeTraits& type, std::int64_t columns, std::uint64_t seed) {
+  Bytes row(*RowBytes(type, columns, "t"));
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = static_cast<std::byte>(UniformDouble(seed, i) * 256);
+  // Where F16 stand in a block, and −1; Q8_K has an F32 and MXFP4 a byte, which are set below.
+  const std::map<std::string_view, std::vector<std::size_t>> places = {
+      {"F16", {0}},     {"Q8_0", {0}},      {"Q4_0", {0}},   {"Q4_1", {0, 2}}, {"Q5_0", {0}},
+      {"Q5_1", {0, 2}}, {"Q2_K", {80, 82}}, {"Q3_K", {108}}, {"Q4_K", {0, 2}}, {"Q5_K", {0, 2}},
+      {"Q6_K", {208}},  {"IQ4_NL", {0}},    {"IQ4_XS", {0}}};
+  const auto bytes = static_cast<std::size_t>(type.block_bytes);
+  for (std::size_t block = 0; block < row.size() / bytes; ++block) {
+    const auto draw = [&](std::uint32_t n) { return UniformDouble(seed, block, n); };
+    const double magnitude = draw(1) < 0.1 ? 0 : std::exp2(30 * draw(2) - 20);  // 2^−20 … 2^10: subnormal ones too
+    const auto value = static_cast<float>(draw(3) < 0.5 ? magnitude : -magnitude);
+    std::byte* at = row.data() + block * bytes;
+    if (const auto found = places.find(type.name); found != places.end()) {
+      for (const std::size_t place : found->second) {
+        const F16 half = ToF16(value * (place % 4 == 0 ? 1.0f : 0.7f));
+        std::memcpy(at + place, &half, sizeof half);
+      }
+    } else if (type.name == "MXFP4") {
+      *at = static_cast<std::byte>(draw(4) * 249);
+    } else if (type.name == "BF16") {
+      const Bf16 half = ToBf16(value);
+      std::memcpy(at, &half, sizeof half);
+    } else {
+      std::memcpy(at, &value, sizeof value);
+    }
   }
+  return row;
 }
 
-TEST(TensorTypes, Q4KByHand) {
-  Bytes row;
-  Append16(0x3C00, &row);  // d = 1
-  Append16(0x3800, &row);  // dmin = 0.5
-  // Groups 0..3: scale 1 + g, min 8 + g. Group 4: scale 0b110101 = 53, min 0b101010 = 42; groups 5..7: zero.
-  std::array<int, 12> packed = {1, 2, 3, 4, 8, 9, 10, 11, 0, 0, 0, 0};
-  packed[0] |= 0b11 << 6;
-  packed[4] |= 0b10 << 6;
-  packed[8] = 0b0101 | 0b1010 << 4;
-  for (const int byte : packed) row.push_back(static_cast<std::byte>(byte));
-  for (int i = 0; i < 128; ++i) row.push_back(static_cast<std::byte>(3 | 12 << 4));  // even groups 3, odd ones 12
-  const auto values = Dequantize("Q4_K", row, 256);
-  EXPECT_EQ(values[0], 1.0f * 3 - 0.5f * 8);
-  EXPECT_EQ(values[63], 2.0f * 12 - 0.5f * 9);
-  EXPECT_EQ(values[64], 3.0f * 3 - 0.5f * 10);
-  EXPECT_EQ(values[127], 4.0f * 12 - 0.5f * 11);
-  EXPECT_EQ(values[128], 53.0f * 3 - 0.5f * 42);
-  EXPECT_EQ(values[255], 0.0f);
-}
-
-TEST(TensorTypes, Q6KByHand) {
-  Bytes row(210, std::byte{0});
-  row[0] = std::byte{0x21};             // low nibble: element 0 has 1; high nibble: element 64 has 2
-  row[32] = std::byte{0x43};            // element 32 has 3, element 96 has 4
-  row[128] = std::byte{0b11'10'01'00};  // upper bits of elements 0, 32, 64, 96: 0, 1, 2, 3
-  for (int g = 0; g < 16; ++g) row[static_cast<std::size_t>(192 + g)] = static_cast<std::byte>(g - 8);
-  row[208] = std::byte{0x00};
-  row[209] = std::byte{0x34};  // d = 0.25
-  const auto values = Dequantize("Q6_K", row, 256);
-  EXPECT_EQ(values[0], 0.25f * -8 * (1 - 32));
-  EXPECT_EQ(values[32], 0.25f * -6 * (3 + 16 - 32));
-  EXPECT_EQ(values[64], 0.25f * -4 * (2 + 32 - 32));
-  EXPECT_EQ(values[96], 0.25f * -2 * (4 + 48 - 32));
-  EXPECT_EQ(values[255], 0.25f * 7 * -32);
-}
-
-// w = scale · (code − zero_point) − min, as the packed format defines it, is what dequantize_row says.
-TEST(TensorTypes, DecodedRowsEqualDequantizedRows) {
-  constexpr std::int64_t kColumns = 512;
+// What the kernels see of a packed row is what dequantize_row says, to the bit.
+TEST(TensorTypes, RowsGoThroughPanelsUnchanged) {
   constexpr std::uint64_t kSeed = 7;
-  std::vector<float> values(kColumns), floats(kColumns);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>(UniformDouble(kSeed, i) - 0.5) * (i % 64 == 0 ? 8.0f : 1.0f);
-  }
   for (const TypeTraits& type : AllTypes()) {
-    Bytes row(*RowBytes(type, kColumns, "t"));
-    type.quantize_row(values.data(), kColumns, row.data());
-    type.dequantize_row(row.data(), kColumns, floats.data());
-    RowBuffer buffer;
-    type.decode_row(row.data(), kColumns, &buffer);
-    const kernels::WeightRow view = buffer.View();
-    const bool integer = type.packed >= kernels::WeightFormat::kInt8Group32;
-    ASSERT_EQ(view.values == nullptr, integer) << type.name;
-    if (!integer) {
-      EXPECT_EQ(buffer.values, floats) << type.name;
-      continue;
+    for (const std::int64_t columns : {256, 768, 32, 288}) {  // whole blocks of the panel, and one that is shorter
+      if (columns % type.block_elements != 0) continue;
+      constexpr std::int64_t kRows = kernels::kPanelWidth + 3;
+      const std::size_t panel_bytes = kernels::PanelBytes(type.packed, columns);
+      std::vector<std::byte> panels(2 * panel_bytes);
+      std::vector<Bytes> rows;
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        rows.push_back(RandomRow(type, columns, kSeed + static_cast<std::uint64_t>(r)));
+      }
+      for (std::int64_t panel = 0; panel < 2; ++panel) {
+        const std::int64_t begin = panel * kernels::kPanelWidth,
+                           count = std::min<std::int64_t>(kernels::kPanelWidth, kRows - begin);
+        std::vector<RowBuffer> buffers(static_cast<std::size_t>(count));
+        std::vector<kernels::WeightRow> views;
+        for (std::size_t i = 0; i < buffers.size(); ++i) {
+          type.decode_row(rows[static_cast<std::size_t>(begin) + i].data(), columns, &buffers[i]);
+          ASSERT_TRUE(buffers[i].IsFinite()) << type.name;
+          views.push_back(buffers[i].View());
+        }
+        kernels::PackPanel(type.packed, columns, views, panels.data() + static_cast<std::size_t>(panel) * panel_bytes);
+      }
+      const kernels::PackedMatrix matrix{type.packed, kRows, columns, panels.data()};
+      std::vector<float> seen(static_cast<std::size_t>(columns)), wanted(seen.size());
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        kernels::UnpackRow(matrix, r, seen.data());
+        type.dequantize_row(rows[static_cast<std::size_t>(r)].data(), columns, wanted.data());
+        ASSERT_EQ(std::memcmp(seen.data(), wanted.data(), seen.size() * sizeof(float)), 0)
+            << type.name << ", row " << r << " of " << columns << " elements, seed " << kSeed;
+      }
     }
-    const int zero_point = type.packed == kernels::WeightFormat::kInt8Group32Min ? 0 : 128;
-    const int group = type.packed == kernels::WeightFormat::kInt8Group16 ? 16 : 32;
-    ASSERT_EQ(buffer.scales.size(), static_cast<std::size_t>(kColumns / group)) << type.name;
-    for (std::int64_t i = 0; i < kColumns; ++i) {
-      const float min = view.mins ? view.mins[i / group] : 0.0f;
-      ASSERT_EQ(view.scales[i / group] * static_cast<float>(view.codes[i] - zero_point) - min, floats[i])
-          << type.name << " element " << i << ", seed " << kSeed;
+  }
+}
+
+TEST(TensorTypes, RowsThatAreNotFiniteAreSeen) {
+  constexpr std::uint16_t kInfinity = 0xFC00, kNan = 0x7E01;
+  for (const auto& [name, place] :
+       {std::pair{"F16", 14}, std::pair{"Q8_0", 0}, std::pair{"Q4_1", 0}, std::pair{"Q4_1", 2}, std::pair{"Q5_0", 22},
+        std::pair{"Q5_1", 2}, std::pair{"Q2_K", 80}, std::pair{"Q2_K", 82}, std::pair{"Q3_K", 108},
+        std::pair{"Q4_K", 2}, std::pair{"Q5_K", 0}, std::pair{"Q6_K", 208}, std::pair{"IQ4_NL", 18},
+        std::pair{"IQ4_XS", 0}}) {
+    Bytes row(*RowBytes(*FindTypeByName(name), 256, "t"));
+    EXPECT_TRUE(Decode(name, row, 256).IsFinite()) << name;  // scales of zero are
+    for (const std::uint16_t bits : {kInfinity, kNan}) {
+      std::memcpy(row.data() + place, &bits, sizeof bits);
+      EXPECT_FALSE(Decode(name, row, 256).IsFinite()) << name << " at " << place;
     }
+  }
+  Bytes row(292);
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity(), 1e38f}) {
+    std::memcpy(row.data(), &bad, sizeof bad);
+    EXPECT_FALSE(Decode("Q8_K", row, 256).IsFinite()) << bad;
   }
 }
 
@@ -158,7 +142,9 @@ TEST(TensorTypes, QuantizersKeepWhatTheirBitsAllow) {
     for (std::uint32_t draw = 0; draw < 12; ++draw) values[i] += static_cast<float>(UniformDouble(11, i, draw) - 0.5);
   }
   const std::vector<std::pair<std::string_view, double>> bounds = {
-      {"F32", 0}, {"F16", 3e-4}, {"BF16", 3e-3}, {"Q8_0", 6e-3}, {"Q6_K", 0.025}, {"Q4_K", 0.08}, {"Q4_0", 0.11}};
+      {"F32", 0},       {"F16", 3e-4},  {"BF16", 3e-3},  {"Q8_0", 6e-3}, {"Q6_K", 0.025},
+      {"Q5_K", 0.04},   {"Q5_1", 0.05}, {"Q5_0", 0.055}, {"Q4_K", 0.08}, {"Q4_1", 0.1},
+      {"IQ4_NL", 0.09}, {"Q4_0", 0.11}, {"MXFP4", 0.15}, {"Q3_K", 0.16}, {"Q2_K", 0.32}};
   for (const auto& [name, bound] : bounds) {
     const TypeTraits& type = *FindTypeByName(name);
     Bytes row(*RowBytes(type, kColumns, "t"));
@@ -186,6 +172,7 @@ TEST(TensorTypes, QuantizersSurviveNonFiniteValues) {
     values[17] = bad;
     values[200] = -bad;
     for (const TypeTraits& type : AllTypes()) {
+      if (type.quantize_row == nullptr) continue;
       Bytes row(*RowBytes(type, 256, "t"));
       type.quantize_row(values.data(), 256, row.data());
       type.dequantize_row(row.data(), 256, values.data());

@@ -15,7 +15,7 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "node_modules/
 MISSING = "llama.cpp's libraries are not installed: run `npm ci` in tests/peers"
 
 TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12,
-         "Q5_K": 13, "Q6_K": 14, "IQ4_NL": 20, "IQ4_XS": 23, "BF16": 30}
+         "Q5_K": 13, "Q6_K": 14, "Q8_K": 15, "IQ4_NL": 20, "IQ4_XS": 23, "BF16": 30, "MXFP4": 39}
 
 
 class _TypeTraits(ctypes.Structure):
@@ -55,7 +55,11 @@ class Base:
         out = np.zeros(packed.size // traits.type_size * traits.blck_size, dtype=np.float32)
         if name == "F32":
             return packed.view(np.float32).reshape(-1, columns)
-        traits.to_float(packed.ctypes.data, out.ctypes.data, out.size)
+        if name == "Q8_K":  # ggml multiplies with it and reads no files of it: it is not in the table
+            self._library.dequantize_row_q8_K(ctypes.c_void_p(packed.ctypes.data), ctypes.c_void_p(out.ctypes.data),
+                                              ctypes.c_int64(out.size))
+        else:
+            traits.to_float(packed.ctypes.data, out.ctypes.data, out.size)
         return out.reshape(-1, columns)
 
 
