@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -91,6 +92,15 @@ class FakeSource final : public weights::ModelSource {
   }
   void Drop(std::string_view name) {
     std::erase_if(tensors_, [&](const weights::TensorSource& tensor) { return tensor.name == name; });
+  }
+  // Writes over the bytes of one row.
+  void Spoil(std::string_view name, std::int64_t row, std::size_t at, std::span<const std::byte> bytes) {
+    const auto tensor = std::ranges::find(tensors_, name, &weights::TensorSource::name);
+    const std::size_t row_bytes = *weights::RowBytes(*tensor->type, tensor->columns(), name);
+    const auto data =
+        std::ranges::find(storage_, tensor->data.data(), [](const std::vector<std::byte>& v) { return v.data(); });
+    std::ranges::copy(bytes,
+                      data->begin() + static_cast<std::ptrdiff_t>(row_bytes * static_cast<std::size_t>(row) + at));
   }
   // The same values as F32.
   void ReplaceByFloats(std::string_view name) {

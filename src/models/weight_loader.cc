@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -74,6 +75,8 @@ weights::RowBuffer MakeRowBuffer(std::int64_t columns) {
   buffer.codes.resize(static_cast<std::size_t>(columns));
   buffer.scales.resize(static_cast<std::size_t>((columns + kSmallestGroup - 1) / kSmallestGroup));
   buffer.mins.resize(buffer.scales.size());
+  buffer.scale_codes.resize(buffer.scales.size());
+  buffer.min_codes.resize(buffer.scales.size());
   return buffer;
 }
 
@@ -163,6 +166,10 @@ Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<cons
       for (; row >= part->matrix->info().rows; ++part) row -= part->matrix->info().rows;
       weights::RowBuffer& buffer = buffers[static_cast<std::size_t>(i)];
       QUIRE_TRY_VOID(ReadRow(*part->matrix, format, input_order, part->order.FileRow(row), &buffer));
+      if (!buffer.IsFinite()) {
+        return Fail(ErrorCode::kCorrupt, "tensor {}: row {} holds a {} value or scale that is not finite, or too large",
+                    part->matrix->info().name, part->order.FileRow(row), part->matrix->info().type_name);
+      }
       views[static_cast<std::size_t>(i)] = buffer.View();
     }
     kernels::PackPanel(format, columns, std::span(views).first(static_cast<std::size_t>(count)), packed.panel(panel));
@@ -202,6 +209,10 @@ Result<std::vector<float>> WeightLoader::LoadVector(const std::string& tensor_na
   QUIRE_TRY(const TensorSource* tensor, Find(tensor_name, std::array{size}));
   std::vector<float> in_file(static_cast<std::size_t>(size)), values(static_cast<std::size_t>(size));
   tensor->type->dequantize_row(tensor->data.data(), size, in_file.data());
+  for (std::size_t i = 0; i < in_file.size(); ++i) {
+    if (std::isfinite(in_file[i])) continue;
+    return Fail(ErrorCode::kCorrupt, "tensor {}: element {} is {}", tensor->name, i, in_file[i]);
+  }
   for (std::int64_t i = 0; i < size; ++i) {
     values[static_cast<std::size_t>(i)] = in_file[static_cast<std::size_t>(order.FileRow(i))];
   }
