@@ -65,7 +65,9 @@ void AddQuantizeCommand(CLI::App* app, CommandSlot* slot) {
       "  quire quantize Qwen3-0.6B qwen3-0.6b-q4_k_m.gguf --type Q4_K_M\n"
       "  quire quantize model-f16.gguf model-q8_0.gguf\n\n"
       "The file holds the tokenizer and the chat template too; quire and llama.cpp load it. Bits per weight:\n"
-      "F32 32, F16 and BF16 16, Q8_0 8.5, Q4_K_M about 4.9, Q4_0 4.5 (norms F32, the output matrix Q6_K for both).\n"
+      "F32 32; F16, BF16 16; Q8_0 8.5; Q6_K 6.6; Q5_1 6; Q5_K_M about 5.7; Q5_0 5.5; Q4_1 5; Q4_K_M about 4.9; Q4_0, "
+      "IQ4_NL\n"
+      "4.5; Q3_K_M about 3.9; Q2_K about 3.2 (norms F32, the output matrix Q6_K).\n"
       "Rows that a type's blocks do not divide are stored in another one, which a note says.");
   auto flags = std::make_shared<QuantizeFlags>();  // shared by the parser's callback and the flags that fill it
   command
@@ -76,7 +78,7 @@ void AddQuantizeCommand(CLI::App* app, CommandSlot* slot) {
       ->add_option_function<std::string>(
           "output", [flags](const std::string& text) { flags->output = text; }, "the .gguf file to write")
       ->required();
-  command->add_option("--type", flags->type, "F32, F16, BF16, Q8_0, Q4_0 or Q4_K_M")
+  command->add_option("--type", flags->type, "one of " + weights::GgufFileTypeNames())
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--threads", flags->num_threads, "threads that compute; 0: one for each core that may be used")

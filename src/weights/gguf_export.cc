@@ -10,13 +10,21 @@
 namespace quire::weights {
 namespace {
 
-constexpr std::array<GgufFileType, 6> kFileTypes = {{
+constexpr std::array<GgufFileType, 14> kFileTypes = {{
     {"F32", 0, "F32"},
     {"F16", 1, "F16"},
     {"BF16", 32, "BF16"},
     {"Q8_0", 7, "Q8_0"},
     {"Q4_0", 2, "Q4_0"},
+    {"Q4_1", 3, "Q4_1"},
+    {"Q5_0", 8, "Q5_0"},
+    {"Q5_1", 9, "Q5_1"},
+    {"Q2_K", 10, "Q2_K"},
+    {"Q3_K_M", 12, "Q3_K"},
     {"Q4_K_M", 15, "Q4_K"},
+    {"Q5_K_M", 17, "Q5_K"},
+    {"Q6_K", 18, "Q6_K"},
+    {"IQ4_NL", 25, "IQ4_NL"},
 }};
 
 Result<> PutRope(const ModelConfig& config, const std::string& prefix, GgufWriter* writer) {
@@ -83,6 +91,15 @@ const GgufFileType* FindGgufFileType(std::string_view name) {
     if (std::ranges::equal(type.name, name, same)) return &type;
   }
   return nullptr;
+}
+
+std::string GgufFileTypeNames() {
+  std::string names(kFileTypes.front().name);
+  for (const GgufFileType& type : std::span(kFileTypes).subspan(1)) {
+    names += &type == &kFileTypes.back() ? " and " : ", ";
+    names += type.name;
+  }
+  return names;
 }
 
 std::string_view GgufArchitectureName(Architecture architecture) {

@@ -1,6 +1,7 @@
 // A model's configuration and vocabulary as GGUF metadata, in the words that llama.cpp and gguf_model.h read.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct GgufFileType {
 };
 // Null when there is no such type; case-insensitive.
 const GgufFileType* FindGgufFileType(std::string_view name);
+std::string GgufFileTypeNames();  // "F32, F16, … and IQ4_NL"
 
 // "llama", "qwen2" or "qwen3". Mistral's files are of the first kind.
 std::string_view GgufArchitectureName(Architecture architecture);

@@ -39,16 +39,53 @@ int LayerOf(std::string_view name) {
   return layer;
 }
 
+// By the number of layers, whatever the width. Several query heads share a key-value head there, so that attn_v is small
+// and gets at least Q5_K of the K types.
+bool IsCalled70B(const ModelConfig& config) {
+  if (config.num_layers != 80) return false;
+  if (config.architecture == Architecture::kQwen2) return true;
+  return config.architecture != Architecture::kQwen3 && config.num_heads != config.num_kv_heads;  // else 65B
+}
+
+std::string_view ValueType(const GgufFileType& mix, const ModelConfig& config, int layer) {
+  const bool few_kv_heads = config.num_heads / config.num_kv_heads >= 4;
+  const bool is_mix = mix.name == "Q4_K_M" || mix.name == "Q5_K_M";
+  if (is_mix && UsesMoreBits(layer, config.num_layers)) return "Q6_K";
+  if (mix.name == "IQ4_NL" && few_kv_heads) return "Q5_K";
+  std::string_view type = mix.matrix;
+  if (mix.name == "Q2_K") type = few_kv_heads ? "Q4_K" : "Q3_K";
+  if (mix.name == "Q3_K_M") type = layer < 2 ? "Q5_K" : "Q4_K";
+  return IsCalled70B(config) && (type == "Q3_K" || type == "Q4_K") ? "Q5_K" : type;
+}
+
+std::string_view DownType(const GgufFileType& mix, const ModelConfig& config, int layer) {
+  const int layers = config.num_layers;
+  if (mix.name == "Q2_K") return "Q3_K";
+  if (mix.name == "Q3_K_M") return layer < layers / 16 ? "Q5_K" : "Q4_K";
+  if (mix.name == "IQ4_NL" && layer < layers / 8) return "Q5_K";
+  const bool is_mix = mix.name == "Q4_K_M" || mix.name == "Q5_K_M";
+  return is_mix && UsesMoreBits(layer, layers) ? "Q6_K" : mix.matrix;
+}
+
+// llama.cpp's mixes (without an importance matrix), as far as the tensors of our architectures go.
 std::string_view WantedType(const GgufFileType& mix, const ModelConfig& config, std::string_view name) {
+  if (FindTypeByName(mix.matrix)->block_elements == 1) return mix.matrix;
   const bool is_output = name == "output.weight" || (config.tie_word_embeddings && name == "token_embd.weight");
-  if (is_output && (mix.matrix == "Q4_0" || mix.matrix == "Q4_K")) return "Q6_K";
-  const bool sensitive = name.ends_with("attn_v.weight") || name.ends_with("ffn_down.weight");
-  if (mix.matrix == "Q4_K" && sensitive && UsesMoreBits(LayerOf(name), config.num_layers)) return "Q6_K";
+  if (is_output) return mix.matrix == "Q8_0" ? "Q8_0" : "Q6_K";
+  if (name.ends_with("attn_v.weight")) return ValueType(mix, config, LayerOf(name));
+  if (name.ends_with("ffn_down.weight")) return DownType(mix, config, LayerOf(name));
+  if (name.ends_with("attn_output.weight"))
+    return mix.name == "Q2_K" ? "Q3_K" : mix.name == "Q3_K_M" ? "Q4_K" : mix.matrix;
   return mix.matrix;
 }
 
+// For rows that blocks of 256 do not divide; F16 for those that blocks of 32 do not divide either.
 std::string_view FallbackType(std::string_view type) {
-  return type == "Q6_K" ? "Q8_0" : type == "Q4_K" ? "Q4_0" : "F16";
+  if (type == "Q2_K" || type == "Q3_K") return "Q4_0";
+  if (type == "Q4_K") return "Q5_0";
+  if (type == "Q5_K") return "Q5_1";
+  if (type == "Q6_K") return "Q8_0";
+  return "F16";
 }
 
 // The matrix of a quantised layout that a tensor belongs to; null for one that stands for itself.
@@ -207,7 +244,7 @@ Result<QuantizeSummary> QuantizeModel(const std::filesystem::path& source_path, 
                                       const QuantizeOptions& options, ThreadPool* pool) {
   const GgufFileType* mix = FindGgufFileType(options.type);
   if (!mix) {
-    return FailParam("type", "unknown type \"{}\"; F32, F16, BF16, Q8_0, Q4_0 and Q4_K_M are known", options.type);
+    return FailParam("type", "unknown type \"{}\"; {} are known", options.type, GgufFileTypeNames());
   }
   QUIRE_TRY_VOID(CheckNotTheSameFile(GgufFileOf(source_path), output));
   QUIRE_TRY(const auto source, ModelSource::Open(source_path));

@@ -17,7 +17,7 @@
 namespace quire::weights {
 
 struct QuantizeOptions {
-  std::string type = "Q8_0";  // F32, F16, BF16, Q8_0, Q4_0 or Q4_K_M
+  std::string type = "Q8_0";  // one of GgufFileTypeNames()
   // Called from the calling thread: bytes of the source done, bytes in all, name of the tensor.
   std::function<void(std::int64_t done, std::int64_t total, std::string_view tensor)> progress;
 };
@@ -28,9 +28,10 @@ struct QuantizeSummary {
   std::vector<std::string> notes;  // tensors that are stored in another type than the mix asks for, and why
 };
 
-// Norms and biases stay F32. Q4_K_M is llama.cpp's mix: Q6_K for the output matrix and for half of the layers'
-// attn_v and ffn_down, else Q4_K. The output matrix of a Q4_0 file is Q6_K too. Rows that a type's blocks do not
-// divide fall back: Q6_K to Q8_0, Q4_K to Q4_0, and either to F16. The output appears when it is complete.
+// Norms and biases stay F32. The types of the matrices are those of llama.cpp's file of the same name: the output matrix
+// of every quantised type but Q8_0 is Q6_K, the K types and IQ4_NL give some of the layers' attn_v, ffn_down and attn_output
+// more bits. Rows that blocks of 256 do not divide fall back, Q2_K and Q3_K to Q4_0, Q4_K to Q5_0, Q5_K to Q5_1, Q6_K
+// to Q8_0, and all to F16 that blocks of 32 do not divide either. The output appears when it is complete.
 Result<QuantizeSummary> QuantizeModel(const std::filesystem::path& source, const std::filesystem::path& output,
                                       const QuantizeOptions& options, ThreadPool* pool);
 

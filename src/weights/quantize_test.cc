@@ -106,11 +106,62 @@ TEST_F(Quantize, TheMixOfQ4KM) {
             static_cast<std::int64_t>(std::filesystem::file_size(folder_.path() / "Q4_K_M.gguf")));
 }
 
+// llama.cpp's rules; tests/weights/test_models.py compares whole files with its own.
+TEST(TypeInMix, EveryMix) {
+  ModelConfig config{.num_layers = 32, .num_heads = 8, .num_kv_heads = 4};
+  const auto type = [&](std::string_view mix, std::string_view name, std::int64_t columns = 256) {
+    std::string note;
+    return TypeInMix(*FindGgufFileType(mix), config, name, 2, columns, &note).name;
+  };
+  for (const std::string_view mix : {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K_M", "Q5_K_M", "Q6_K", "IQ4_NL"}) {
+    EXPECT_EQ(type(mix, "output.weight"), "Q6_K") << mix;
+  }
+  EXPECT_EQ(type("Q8_0", "output.weight"), "Q8_0");
+  EXPECT_EQ(type("BF16", "output.weight"), "BF16");
+  EXPECT_EQ(type("Q2_K", "token_embd.weight"), "Q2_K");
+
+  EXPECT_EQ(type("Q2_K", "blk.5.attn_v.weight"), "Q3_K");
+  EXPECT_EQ(type("Q2_K", "blk.5.attn_output.weight"), "Q3_K");
+  EXPECT_EQ(type("Q2_K", "blk.5.ffn_down.weight"), "Q3_K");
+  EXPECT_EQ(type("Q2_K", "blk.5.ffn_up.weight"), "Q2_K");
+  EXPECT_EQ(type("Q3_K_M", "blk.1.attn_v.weight"), "Q5_K");
+  EXPECT_EQ(type("Q3_K_M", "blk.2.attn_v.weight"), "Q4_K");
+  EXPECT_EQ(type("Q3_K_M", "blk.1.ffn_down.weight"), "Q5_K");  // 32 / 16 layers
+  EXPECT_EQ(type("Q3_K_M", "blk.2.ffn_down.weight"), "Q4_K");
+  EXPECT_EQ(type("Q3_K_M", "blk.9.attn_output.weight"), "Q4_K");
+  EXPECT_EQ(type("Q5_K_M", "blk.3.attn_v.weight"), "Q6_K");
+  EXPECT_EQ(type("Q5_K_M", "blk.4.ffn_down.weight"), "Q5_K");
+  EXPECT_EQ(type("IQ4_NL", "blk.3.ffn_down.weight"), "Q5_K");  // 32 / 8 layers
+  EXPECT_EQ(type("IQ4_NL", "blk.4.ffn_down.weight"), "IQ4_NL");
+  EXPECT_EQ(type("IQ4_NL", "blk.3.attn_v.weight"), "IQ4_NL");
+  config.num_kv_heads = 2;
+  EXPECT_EQ(type("IQ4_NL", "blk.3.attn_v.weight"), "Q5_K");
+  EXPECT_EQ(type("Q2_K", "blk.5.attn_v.weight"), "Q4_K");
+
+  config.num_layers = 80;  // Llama 70B
+  EXPECT_EQ(type("Q4_K_M", "blk.10.attn_v.weight"), "Q5_K");
+  EXPECT_EQ(type("Q4_K_M", "blk.12.attn_v.weight"), "Q6_K");
+  EXPECT_EQ(type("Q2_K", "blk.10.attn_v.weight"), "Q5_K");
+  config.num_kv_heads = 8;  // Llama 65B
+  EXPECT_EQ(type("Q4_K_M", "blk.10.attn_v.weight"), "Q4_K");
+  EXPECT_EQ(type("Q2_K", "blk.10.attn_v.weight"), "Q3_K");
+
+  EXPECT_EQ(type("Q2_K", "blk.5.ffn_up.weight", 96), "Q4_0");
+  EXPECT_EQ(type("Q3_K_M", "blk.5.ffn_up.weight", 96), "Q4_0");
+  EXPECT_EQ(type("Q4_K_M", "blk.5.ffn_up.weight", 96), "Q5_0");
+  EXPECT_EQ(type("Q5_K_M", "blk.5.ffn_up.weight", 96), "Q5_1");
+  EXPECT_EQ(type("Q6_K", "blk.5.ffn_up.weight", 96), "Q8_0");
+  EXPECT_EQ(type("Q2_K", "blk.5.ffn_up.weight", 100), "F16");
+}
+
 TEST_F(Quantize, ErrorsAreThoseOfTheTypes) {
   const auto exact = ModelSource::Open(demo_);
   ASSERT_TRUE(exact.has_value());
-  for (const auto& [type, bound] : {std::pair{"BF16", 0.0}, std::pair{"F16", 1e-3}, std::pair{"Q8_0", 0.01},
-                                    std::pair{"Q4_0", 0.13}, std::pair{"Q4_K_M", 0.1}}) {
+  for (const auto& [type, bound] :
+       {std::pair{"BF16", 0.0}, std::pair{"F16", 1e-3}, std::pair{"Q8_0", 0.01}, std::pair{"Q4_0", 0.13},
+        std::pair{"Q4_1", 0.12}, std::pair{"Q5_0", 0.07}, std::pair{"Q5_1", 0.06}, std::pair{"Q2_K", 0.4},
+        std::pair{"Q3_K_M", 0.2}, std::pair{"Q4_K_M", 0.1}, std::pair{"Q5_K_M", 0.06}, std::pair{"Q6_K", 0.03},
+        std::pair{"IQ4_NL", 0.12}}) {
     const auto source = To(demo_, type);
     ASSERT_TRUE(source.has_value()) << source.error().message;
     for (const TensorSource& tensor : (*exact)->tensors()) {
@@ -135,7 +186,7 @@ TEST_F(Quantize, GgufToGguf) {
   const auto after = To(path, "Q4_K_M");
   ASSERT_TRUE(after.has_value()) << after.error().message;
   // Rows of 64 and 172 elements: nothing that a K type could hold.
-  EXPECT_EQ((*after)->Find("blk.0.attn_q.weight")->type->name, "Q4_0");
+  EXPECT_EQ((*after)->Find("blk.0.attn_q.weight")->type->name, "Q5_0");
   EXPECT_EQ((*after)->Find("output.weight")->type->name, "Q8_0");
   EXPECT_EQ((*after)->Find("blk.0.ffn_down.weight")->type->name, "F16");
   EXPECT_THAT(summary_.notes, testing::Contains(HasSubstr("blk.0.ffn_down.weight is F16 instead of Q4_K, whose blocks "

@@ -77,6 +77,9 @@ class Library:
         llama.llama_backend_init()
         llama.llama_model_default_params.restype = _Params
         llama.llama_context_default_params.restype = _Params
+        llama.llama_model_quantize_default_params.restype = _Params
+        llama.llama_model_quantize.restype = ctypes.c_uint32
+        llama.llama_model_quantize.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(_Params)]
         llama.llama_model_load_from_file.restype = ctypes.c_void_p
         llama.llama_model_load_from_file.argtypes = [ctypes.c_char_p, _Params]
         llama.llama_init_from_model.restype = ctypes.c_void_p
@@ -119,6 +122,16 @@ def quantize(library, source, target, file_type, threads=2):
         raise RuntimeError("the quantisation parameters of this llama.cpp version have another layout")
     params.words[0], params.words[1] = threads, file_type
     return llama.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params)) == 0
+
+    def quantize(self, source, output, file_type):
+        """A GGUF file as another mix; file_type is llama_ftype's number, which files say as general.file_type."""
+        params = self.llama.llama_model_quantize_default_params()
+        # Threads, then the file's type; Q8_0 by default, Q5_1 in older versions.
+        if params.words[0] != 0 or params.words[1] not in (7, 9):
+            raise RuntimeError("the quantization parameters of this llama.cpp version have another layout")
+        params.words[0], params.words[1] = 2, file_type
+        if self.llama.llama_model_quantize(os.fsencode(source), os.fsencode(output), ctypes.byref(params)) != 0:
+            raise RuntimeError(f"llama.cpp cannot quantize {source}")
 
 
 class Model:

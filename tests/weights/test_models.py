@@ -19,6 +19,9 @@ DEMO = os.path.join(HERE, "../../models/demo")
 # Query and key heads of the shapes whose GGUF files interleave rotary rows.
 TINY = ["tiny-llama2", "tiny-llama3", "tiny-mistral", "tiny-qwen2", "tiny-qwen2-window", "tiny-qwen3", "tiny-mqa",
         "tiny-bias", "tiny-linear", "tiny-yarn", "tiny-head40", "tiny-head80", "tiny-head6"]
+# llama_ftype.
+MIXES = {"Q8_0": 7, "Q4_0": 2, "Q4_1": 3, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K_M": 12, "Q4_K_M": 15, "Q5_K_M": 17,
+         "Q6_K": 18, "IQ4_NL": 25}
 LAYER_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
                "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
                "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
@@ -115,14 +118,44 @@ class Models(unittest.TestCase):
 
     def test_fallbacks_are_said(self):
         notes = convert(make("tiny-head40", self.path("m")), self.path("m.gguf"), "Q4_K_M")
-        self.assertIn("blk.0.attn_q.weight is Q4_0 instead of Q4_K, whose blocks of 256 do not divide its rows of 160", notes)
+        self.assertIn("blk.0.attn_q.weight is Q5_0 instead of Q4_K, whose blocks of 256 do not divide its rows of 160", notes)
         self.assertEqual(tensors(self.path("m.gguf"))["output.weight"][0], "Q8_0")
+
+    def check_mix(self, library, source, kind, head):
+        """Our file and llama.cpp's of the same mix: the same types, and the same weights in the first `head` tensors."""
+        convert(source, self.path("ours.gguf"), kind)
+        library.quantize(source, self.path("theirs.gguf"), MIXES[kind])
+        ours, theirs = tensors(self.path("ours.gguf")), tensors(self.path("theirs.gguf"))
+        self.assertEqual(ours, theirs)
+        for name, (_, shape) in list(ours.items())[:head]:
+            np.testing.assert_array_equal(floats(self.path("ours.gguf"), name, shape),
+                                          floats(self.path("theirs.gguf"), name, shape), name)
+
+    @unittest.skipUnless(llama.available(), ggml.MISSING)
+    def test_mixes_are_those_of_llama_cpp(self):
+        library = llama.Library()
+        for shape in ("tiny-llama3", "tiny-mqa", "tiny-head40", "tiny-head6"):
+            source = make(shape, self.path("f32.gguf"), "-t", "F32")
+            for kind in MIXES:
+                with self.subTest(shape=shape, kind=kind):
+                    self.check_mix(library, source, kind, 12 if shape == "tiny-llama3" else 0)
+
+    @unittest.skipUnless(llama.available(), ggml.MISSING)
+    def test_mixes_of_deep_models_are_those_of_llama_cpp(self):
+        """Rules count layers, and 80 of them are called 70B whatever their width. Rows of 160: the fallbacks tell the types
+        apart."""
+        library = llama.Library()
+        for layers in ("33", "80"):
+            source = make("tiny-head40", self.path("f32.gguf"), "-t", "F32", "--layers", layers)
+            for kind in ("Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "IQ4_NL"):
+                with self.subTest(layers=layers, kind=kind):
+                    self.check_mix(library, source, kind, 0)
 
     @unittest.skipUnless(llama.available(), ggml.MISSING)
     def test_llama_cpp_loads_every_shape(self):
         library = llama.Library()
         for shape in TINY:
-            for kind in ("F32", "Q4_K_M"):
+            for kind in ("F32", "Q4_K_M", "Q3_K_M"):
                 with self.subTest(shape=shape, kind=kind):
                     path = make(shape, self.path("m.gguf"), "-t", kind)
                     model = llama.Model(library, path, threads=1, n_ctx=64)
@@ -156,4 +189,4 @@ class Models(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

@@ -79,7 +79,8 @@ int main(int argc, char** argv) {
   app.footer(ShapeList());
   app.add_option("shape", arguments.shape, "the shape, see below");
   app.add_option("output", arguments.output, "where to write");
-  app.add_option("-t,--type", arguments.type, "GGUF: F32, F16, BF16, Q8_0, Q4_0, Q4_K_M; folder: F32, F16, BF16")
+  app.add_option("-t,--type", arguments.type,
+                 "GGUF: " + quire::weights::GgufFileTypeNames() + "; folder: F32, F16, BF16")
       ->capture_default_str();
   app.add_option("--seed", arguments.seed, "of the weights")->capture_default_str();
   app.add_option("--shards", arguments.shards, "number of safetensors files of a folder")->capture_default_str();
