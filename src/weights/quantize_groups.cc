@@ -5,6 +5,7 @@
 #include "base/float16.h"
 #include "kernels/weight_layout.h"
 #include "weights/group_blocks.h"
+#include "weights/quantize_lanes.h"
 #include "weights/quantize_rounding.h"
 #include "weights/tensor_codecs.h"
 
@@ -38,50 +39,73 @@ Range WriteRange(const float* x, int code_max, std::byte* out) {
   return {low, InverseOrZero(step)};
 }
 
-// Index of IQ4_NL's nearest value; of the upper one where two are equally near. The values are integers, so that the
-// integer below x says between which two of them it lies.
-int NearestIndex(float x) {
-  constexpr int kLow = kernels::kIq4Values[0], kHigh = kernels::kIq4Values[15];
-  static constexpr auto kBelow = [] {
-    std::array<std::uint8_t, kHigh - kLow> below{};
-    for (int value = kLow, index = 0; value < kHigh; ++value) {
-      if (value >= kernels::kIq4Values[index + 1]) ++index;
-      below[static_cast<std::size_t>(value - kLow)] = static_cast<std::uint8_t>(index);
-    }
-    return below;
-  }();
-  if (!(x > static_cast<float>(kLow))) return 0;
-  if (x >= static_cast<float>(kHigh)) return 15;
-  const int integer = static_cast<int>(x);  // towards zero
-  const int below = kBelow[static_cast<std::size_t>(integer - (static_cast<float>(integer) > x ? 1 : 0) - kLow)];
-  const auto low = static_cast<float>(kernels::kIq4Values[below]);
-  const auto high = static_cast<float>(kernels::kIq4Values[below + 1]);
-  return x - low < high - x ? below : below + 1;
+// The nearest value of IQ4_NL, the upper one where two are equally near. They are integers, and so their midpoints are
+// multiples of ½: an interval [b/2, (b + 1)/2) has one nearest value.
+constexpr int kIq4Low = kernels::kIq4Values[0], kIq4High = kernels::kIq4Values[15];
+constexpr auto kNearestIq4 = [] {
+  std::array<std::uint8_t, 2 * (kIq4High - kIq4Low) + 1> nearest{};
+  for (int bin = 0, index = 0; bin < static_cast<int>(nearest.size()); ++bin) {
+    const int twice = 2 * kIq4Low + bin;
+    if (index < 15 && twice >= kernels::kIq4Values[index] + kernels::kIq4Values[index + 1]) ++index;
+    nearest[static_cast<std::size_t>(bin)] = static_cast<std::uint8_t>(index);
+  }
+  return nearest;
+}();
+
+// Indices of the nearest values.
+Bits NearestIq4(Lanes x) {
+  const Lanes twice = 2.0f * Clamp(x, Lanes{} + static_cast<float>(kIq4Low), Lanes{} + static_cast<float>(kIq4High));
+  const Bits integer = __builtin_convertvector(twice, Bits);  // towards zero
+  const Bits bin = integer + (__builtin_convertvector(integer, Lanes) > twice) - 2 * kIq4Low;
+  Bits index;
+  for (int g = 0; g < kLanes; ++g) index[g] = kNearestIq4[static_cast<std::size_t>(bin[g])];
+  return index;
 }
 
-// The scale d for which d · table[code] is closest to x with weights x²; 16 roundings are tried, as in the symmetric
-// search of the K types.
-float SearchTableScale(const float* x) {
-  const float largest = LargestMagnitude(x, kGroup);
-  if (std::fabs(largest) < kScaleEpsilon) return 0;
+// Scales for which scale · table[code] is closest to x with weights x²; 16 roundings are tried, as in the symmetric search
+// of the K types.
+Lanes SearchTableScales(const Lanes* x) {
   constexpr int kSteps = 7;
-  float scale = 0, best = 0;
-  const auto fit = [&](float inverse_scale, bool first) {
-    float sum_qx = 0, sum_q2 = 0;
+  constexpr auto kLowest = static_cast<float>(kIq4Low);
+  const Lanes largest = LargestMagnitude(x, kGroup);
+  Lanes scale{}, best{};
+  for (int step = -kSteps - 1; step <= kSteps; ++step) {
+    const bool first = step < -kSteps;
+    const Lanes inverse_scale = first ? 1.0f / (-largest / kLowest) : (static_cast<float>(step) + kLowest) / largest;
+    Lanes sum_qx{}, sum_q2{};
     for (int i = 0; i < kGroup; ++i) {
-      const auto q = static_cast<float>(kernels::kIq4Values[NearestIndex(inverse_scale * x[i])]);
-      const float weight = x[i] * x[i];
+      const Bits index = NearestIq4(inverse_scale * x[i]);
+      Lanes q;
+      for (int g = 0; g < kLanes; ++g) q[g] = kernels::kIq4Values[index[g]];
+      const Lanes weight = x[i] * x[i];
       sum_qx += weight * q * x[i];
       sum_q2 += weight * q * q;
     }
-    if (!first && !(sum_q2 > 0 && sum_qx * sum_qx > best * sum_q2)) return;
-    scale = sum_qx / sum_q2;
-    best = scale * sum_qx;
-  };
-  const auto lowest = static_cast<float>(kernels::kIq4Values[0]);
-  fit(1 / (-largest / lowest), true);
-  for (int step = -kSteps; step <= kSteps; ++step) fit((static_cast<float>(step) + lowest) / largest, false);
-  return scale;
+    const auto better = ((sum_q2 > 0.0f) & (sum_qx * sum_qx > best * sum_q2)) | (first ? -1 : 0);
+    scale = better ? sum_qx / sum_q2 : scale;
+    best = better ? scale * sum_qx : best;
+  }
+  return Magnitude(largest) < kScaleEpsilon ? Lanes{} : scale;
+}
+
+// Up to four blocks of IQ4_NL.
+void QuantizeIq4NlBlocks(const float* values, int num_blocks, std::byte* out) {
+  std::array<float, kLanes * kGroup> padded{};
+  std::copy_n(values, num_blocks * kGroup, padded.data());
+  std::array<Lanes, kGroup> x;
+  Interleave<kGroup>(padded.data(), x.data());
+  const Lanes scales = SearchTableScales(x.data());
+  const Lanes inverse = scales != 0.0f ? 1.0f / scales : Lanes{};
+  std::array<std::array<std::uint8_t, kGroup>, kLanes> codes;
+  for (std::size_t i = 0; i < kGroup; ++i) {
+    const Bits index = NearestIq4(inverse * x[i]);
+    for (std::size_t g = 0; g < kLanes; ++g) codes[g][i] = static_cast<std::uint8_t>(index[static_cast<int>(g)]);
+  }
+  for (int g = 0; g < num_blocks; ++g, out += Iq4Nl::kBytes) {
+    const auto& block = codes[static_cast<std::size_t>(g)];
+    StoreAt(ToF16(scales[g]), out);
+    for (std::size_t i = 0; i < 16; ++i) out[2 + i] = static_cast<std::byte>(block[i] | block[i + 16] << 4);
+  }
 }
 
 // The exponent that puts the largest magnitude between 4 and 8, whose FP4 neighbours are 4 and 6.
@@ -177,12 +201,10 @@ void QuantizeQ5_1(const float* values, std::int64_t columns, std::byte* out) {
 }
 
 void QuantizeIq4Nl(const float* values, std::int64_t columns, std::byte* out) {
-  ForEachBlock<Iq4Nl>(values, columns, out, [](const float* x, std::byte* block) {
-    const float scale = SearchTableScale(x);
-    const float inverse = InverseOrZero(scale);
-    StoreAt(ToF16(scale), block);
-    WriteNibbles(x, block + 2, [&](float value) { return NearestIndex(inverse * value); });
-  });
+  for (std::int64_t block = 0; block < columns / kGroup; block += kLanes) {
+    const auto count = static_cast<int>(std::min<std::int64_t>(kLanes, columns / kGroup - block));
+    QuantizeIq4NlBlocks(values + block * kGroup, count, out + block * Iq4Nl::kBytes);
+  }
 }
 
 void QuantizeMxfp4(const float* values, std::int64_t columns, std::byte* out) {

@@ -7,78 +7,38 @@
 
 #include "base/float16.h"
 #include "weights/quantize_rounding.h"
+#include "weights/quantize_search.h"
 #include "weights/super_blocks.h"
 #include "weights/tensor_codecs.h"
 
 namespace quire::weights {
 namespace {
 
-// Σ w·x·l and Σ w·l² for the codes l of one candidate scale, with weights w = x².
-struct SymmetricFit {
-  float sum_lx = 0, sum_l2 = 0;
-};
-
-SymmetricFit FitSymmetric(const float* x, int n, float inverse_scale, int code_max) {
-  SymmetricFit fit;
-  for (int i = 0; i < n; ++i) {
-    const auto code = static_cast<float>(NearestClamped(inverse_scale * x[i], -code_max, code_max - 1));
-    const float weight = x[i] * x[i];
-    fit.sum_lx += weight * x[i] * code;
-    fit.sum_l2 += weight * code * code;
-  }
-  return fit;
-}
-
-void WriteSymmetricCodes(const float* x, int n, float inverse_scale, int code_max, std::int8_t* codes) {
-  for (int i = 0; i < n; ++i) {
-    codes[i] = static_cast<std::int8_t>(NearestClamped(inverse_scale * x[i], -code_max, code_max - 1) + code_max);
-  }
-}
-
-// The scale s for which s · (code − code_max) is closest to x, and those codes in [0, 2 · code_max).
-// For codes l the best scale is Σwxl / Σwl²; of the candidates the one with the largest (Σwxl)² / Σwl² wins.
-float SearchSymmetricScale(const float* x, int n, int code_max, std::int8_t* codes) {
-  const float largest = LargestMagnitude(x, n);
-  if (std::fabs(largest) < kScaleEpsilon) {
-    std::fill_n(codes, n, std::int8_t{0});
-    return 0;
-  }
-  const float first = static_cast<float>(-code_max) / largest;
-  const SymmetricFit start = FitSymmetric(x, n, first, code_max);
-  WriteSymmetricCodes(x, n, first, code_max, codes);
-  float scale = start.sum_l2 != 0 ? start.sum_lx / start.sum_l2 : 0.0f;
-  float best = scale * start.sum_lx;
-  for (int step = -9; step <= 9; ++step) {
-    if (step == 0) continue;
-    const float inverse_scale = -(static_cast<float>(code_max) + 0.1f * static_cast<float>(step)) / largest;
-    const SymmetricFit fit = FitSymmetric(x, n, inverse_scale, code_max);
-    if (fit.sum_l2 > 0 && fit.sum_lx * fit.sum_lx > best * fit.sum_l2) {
-      WriteSymmetricCodes(x, n, inverse_scale, code_max, codes);
-      scale = fit.sum_lx / fit.sum_l2;
-      best = scale * fit.sum_lx;
-    }
-  }
-  return scale;
-}
-
 // Q3_K's search: the rounding that the largest element asks for, then up to five passes over the elements, each of which
 // moves to another code where that raises (Σwxl)² / Σwl².
-float RefineSymmetricScale(const float* x, int n, int code_max, std::int8_t* codes) {
+float RefineSymmetricScale(const float* x, int n, int code_max, std::uint8_t* out) {
   constexpr int kPasses = 5;
   const float largest = LargestMagnitude(x, n);
-  std::fill_n(codes, n, std::int8_t{0});
+  std::fill_n(out, n, std::uint8_t{0});
   if (std::fabs(largest) < kScaleEpsilon) return 0;
+  std::array<std::int8_t, 16> codes;
   const float first = static_cast<float>(-code_max) / largest;
-  SymmetricFit fit = FitSymmetric(x, n, first, code_max);
+  struct Fit {
+    float sum_lx = 0, sum_l2 = 0;
+  } fit;
   for (int i = 0; i < n; ++i) {
-    codes[i] = static_cast<std::int8_t>(NearestClamped(first * x[i], -code_max, code_max - 1));
+    const int code = NearestClamped(first * x[i], -code_max, code_max - 1);
+    const float weight = x[i] * x[i], l = static_cast<float>(code);
+    fit.sum_lx += weight * x[i] * l;
+    fit.sum_l2 += weight * l * l;
+    codes[i] = static_cast<std::int8_t>(code);
   }
   bool changed = true;
   for (int pass = 0; pass < kPasses && changed; ++pass) {
     changed = false;
     for (int i = 0; i < n; ++i) {
       const float weight = x[i] * x[i], old_code = codes[i];
-      SymmetricFit other{fit.sum_lx - weight * x[i] * old_code, fit.sum_l2 - weight * old_code * old_code};
+      Fit other{fit.sum_lx - weight * x[i] * old_code, fit.sum_l2 - weight * old_code * old_code};
       if (!(other.sum_lx > 0)) continue;
       const int code = NearestClamped(x[i] * other.sum_l2 / other.sum_lx, -code_max, code_max - 1);
       if (code == codes[i]) continue;
@@ -92,91 +52,13 @@ float RefineSymmetricScale(const float* x, int n, int code_max, std::int8_t* cod
       }
     }
   }
-  for (int i = 0; i < n; ++i) codes[i] = static_cast<std::int8_t>(codes[i] + code_max);
+  for (int i = 0; i < n; ++i) out[i] = static_cast<std::uint8_t>(codes[i] + code_max);
   return fit.sum_l2 > 0 ? fit.sum_lx / fit.sum_l2 : 0.0f;
 }
 
-// A group as scale · code − minimum.
-struct AffineFit {
-  float scale = 0, minimum = 0;  // both ≥ 0
-};
-
-// What sets one search for it apart from another.
-struct AffineSearch {
-  int group;
-  int code_max;
-  float first_step;  // candidates: code_max + first_step, + first_step + 0.1, …
-  int num_steps;
-  bool absolute_error;  // |error|, else its square
-};
 constexpr AffineSearch kSearchQ2K = {16, 3, -0.5f, 15, true};
 constexpr AffineSearch kSearchQ4K = {32, 15, -1.0f, 20, false};
 constexpr AffineSearch kSearchQ5K = {32, 31, -0.5f, 15, false};
-
-// Σ w · error(scale · code + offset − x).
-template <AffineSearch kSearch>
-float AffineError(const float* x, const float* weights, const std::uint8_t* codes, float scale, float offset) {
-  float sum = 0;
-  for (int i = 0; i < kSearch.group; ++i) {
-    const float difference = scale * static_cast<float>(codes[i]) + offset - x[i];
-    sum += weights[i] * (kSearch.absolute_error ? std::fabs(difference) : difference * difference);
-  }
-  return sum;
-}
-
-// Weighted least squares of x against given codes, for many roundings of x. Each rounding starts from the best minimum
-// so far. The codes of the winner are left in `codes`.
-template <AffineSearch kSearch>
-AffineFit SearchAffineScale(const float* x, const float* weights, std::uint8_t* best_codes) {
-  constexpr int n = kSearch.group, kCodeMax = kSearch.code_max;
-  float low = x[0], high = x[0], sum_w = weights[0], sum_x = sum_w * x[0];
-  for (int i = 1; i < n; ++i) {
-    low = std::min(low, x[i]);
-    high = std::max(high, x[i]);
-    sum_w += weights[i];
-    sum_x += weights[i] * x[i];
-  }
-  low = std::min(low, 0.0f);  // the minimum is subtracted and not negative
-  std::fill_n(best_codes, n, std::uint8_t{0});
-  if (high == low) return {0, -low};
-
-  std::array<std::uint8_t, n> codes;
-  const float first = kCodeMax / (high - low);
-  for (int i = 0; i < n; ++i) {
-    codes[i] = static_cast<std::uint8_t>(NearestClamped(first * (x[i] - low), 0, kCodeMax));
-  }
-  float scale = 1 / first, offset = low;
-  float best_error = AffineError<kSearch>(x, weights, codes.data(), scale, offset);
-  std::ranges::copy(codes, best_codes);
-  for (int step = 0; step <= kSearch.num_steps; ++step) {
-    const float inverse_scale = (kSearch.first_step + 0.1f * static_cast<float>(step) + kCodeMax) / (high - offset);
-    float sum_l = 0, sum_l2 = 0, sum_xl = 0;
-    for (int i = 0; i < n; ++i) {
-      const int code = NearestClamped(inverse_scale * (x[i] - offset), 0, kCodeMax);
-      codes[i] = static_cast<std::uint8_t>(code);
-      const float weight = weights[i], l = static_cast<float>(code);
-      sum_l += weight * l;
-      sum_l2 += weight * l * l;
-      sum_xl += weight * l * x[i];
-    }
-    const float determinant = sum_w * sum_l2 - sum_l * sum_l;
-    if (!(determinant > 0)) continue;
-    float step_scale = (sum_w * sum_xl - sum_x * sum_l) / determinant;
-    float step_offset = (sum_l2 * sum_x - sum_l * sum_xl) / determinant;
-    if (step_offset > 0) {
-      step_offset = 0;
-      step_scale = sum_xl / sum_l2;
-    }
-    const float error = AffineError<kSearch>(x, weights, codes.data(), step_scale, step_offset);
-    if (error < best_error) {
-      best_error = error;
-      std::ranges::copy(codes, best_codes);
-      scale = step_scale;
-      offset = step_offset;
-    }
-  }
-  return {scale, -offset};
-}
 
 // The scales and minima of a block as small integers under two F16, and the codes against the former as the file will
 // say them.
@@ -187,27 +69,28 @@ struct AffineBlock {
   std::array<int, kGroups> scales, minima;
   std::array<std::uint8_t, 256> codes;
 
-  // `weigh(group, weights)` sets the weights of one group's elements.
+  // `weigh(x, weights)` sets the weights of the elements of a few groups.
   template <typename Weigh>
   AffineBlock(const float* x, int scale_max, Weigh weigh) {
-    std::array<AffineFit, kGroups> fits;
-    float largest_scale = 0, largest_minimum = 0;
-    for (std::size_t g = 0; g < kGroups; ++g) {
-      const float* group = x + g * kSearch.group;
-      std::array<float, kSearch.group> weights;
-      weigh(group, weights.data());
-      fits[g] = SearchAffineScale<kSearch>(group, weights.data(), codes.data() + g * kSearch.group);
-      largest_scale = std::max(largest_scale, fits[g].scale);
-      largest_minimum = std::max(largest_minimum, fits[g].minimum);
+    std::array<float, kGroups> fit_scales, fit_minima;
+    for (std::size_t g = 0; g < kGroups; g += kLanes) {
+      std::array<Lanes, kSearch.group> lanes, weights;
+      Interleave<kSearch.group>(x + g * kSearch.group, lanes.data());
+      weigh(lanes.data(), weights.data());
+      const AffineFit fit = SearchAffineScales<kSearch>(lanes.data(), weights.data(), codes.data() + g * kSearch.group);
+      std::memcpy(&fit_scales[g], &fit.scale, sizeof fit.scale);
+      std::memcpy(&fit_minima[g], &fit.minimum, sizeof fit.minimum);
     }
+    const float largest_scale = std::max(0.0f, *std::ranges::max_element(fit_scales));
+    const float largest_minimum = std::max(0.0f, *std::ranges::max_element(fit_minima));
     const auto limit = static_cast<float>(scale_max);
     const float inverse_scale = largest_scale > 0 ? limit / largest_scale : 0.0f;
     const float inverse_minimum = largest_minimum > 0 ? limit / largest_minimum : 0.0f;
     d = ToF16(largest_scale / limit);
     dmin = ToF16(largest_minimum / limit);
     for (std::size_t g = 0; g < kGroups; ++g) {
-      scales[g] = std::min(scale_max, NearestInt(inverse_scale * fits[g].scale) & 255);
-      minima[g] = std::min(scale_max, NearestInt(inverse_minimum * fits[g].minimum) & 255);
+      scales[g] = std::min(scale_max, NearestInt(inverse_scale * fit_scales[g]) & 255);
+      minima[g] = std::min(scale_max, NearestInt(inverse_minimum * fit_minima[g]) & 255);
       const float scale = ToFloat(d) * static_cast<float>(scales[g]);
       if (scale == 0) continue;  // leaves the codes of the search, at the minimum
       const float minimum = ToFloat(dmin) * static_cast<float>(minima[g]);
@@ -219,12 +102,16 @@ struct AffineBlock {
 };
 
 // Q4_K and Q5_K weigh an element with its magnitude and the root mean square of its group.
-void WeighWithRms(const float* x, float* weights) {
+void WeighWithRms(const Lanes* x, Lanes* weights) {
   constexpr int kGroup = 32;
-  float sum_x2 = 0;
+  Lanes sum_x2{}, rms;
   for (int i = 0; i < kGroup; ++i) sum_x2 += x[i] * x[i];
-  const float rms = std::sqrt(sum_x2 / kGroup);
-  for (int i = 0; i < kGroup; ++i) weights[i] = rms + std::fabs(x[i]);
+  for (int g = 0; g < kLanes; ++g) rms[g] = std::sqrt(sum_x2[g] / kGroup);
+  for (int i = 0; i < kGroup; ++i) weights[i] = rms + Magnitude(x[i]);
+}
+
+void WeighWithMagnitude(const Lanes* x, Lanes* weights) {
+  for (int i = 0; i < 16; ++i) weights[i] = Magnitude(x[i]);
 }
 
 // ---- Bytes: the opposites of the functions of super_blocks.h ---------------------------------------------------------
@@ -267,9 +154,7 @@ void WriteScalesAndMins(const std::array<int, 8>& scales, const std::array<int, 
 // ---- Blocks ----------------------------------------------------------------------------------------------------------
 
 void QuantizeBlockQ2K(const float* x, std::byte* out) {
-  const AffineBlock<kSearchQ2K> block(x, 15, [](const float* group, float* weights) {
-    for (int i = 0; i < 16; ++i) weights[i] = std::fabs(group[i]);
-  });
+  const AffineBlock<kSearchQ2K> block(x, 15, WeighWithMagnitude);
   for (std::size_t g = 0; g < 16; ++g) out[g] = static_cast<std::byte>(block.scales[g] | block.minima[g] << 4);
   WriteBitPairs(block.codes.data(), out + 16);
   StoreAt(block.d, out + 80);
@@ -299,16 +184,14 @@ struct SymmetricBlock {
   bool is_zero = true;  // or noise of less than epsilon: nothing else is said then
   F16 d;
   std::array<int, kGroups> scales{};
-  std::array<std::int8_t, 256> codes;
+  std::array<std::uint8_t, 256> codes;
 
+  // `search(x, scales, codes)` finds the scales of all groups.
   template <typename Search>
   SymmetricBlock(const float* x, int code_max, int limit, float epsilon, Search search) {
     std::array<float, kGroups> group_scales;
-    float largest = 0;  // of the largest magnitude, with its sign
-    for (std::size_t g = 0; g < kGroups; ++g) {
-      group_scales[g] = search(x + g * kGroup, kGroup, code_max, codes.data() + g * kGroup);
-      if (std::fabs(group_scales[g]) > std::fabs(largest)) largest = group_scales[g];
-    }
+    search(x, group_scales.data(), codes.data());
+    const float largest = LargestMagnitude(group_scales.data(), kGroups);
     is_zero = std::fabs(largest) < epsilon;
     if (is_zero) return;
     const float inverse_scale = static_cast<float>(-limit) / largest;
@@ -318,7 +201,7 @@ struct SymmetricBlock {
       const float scale = ToFloat(d) * static_cast<float>(scales[g]);
       if (scale == 0) continue;
       for (std::size_t i = g * kGroup; i < (g + 1) * kGroup; ++i) {
-        codes[i] = static_cast<std::int8_t>(NearestClamped(x[i] / scale, -code_max, code_max - 1) + code_max);
+        codes[i] = static_cast<std::uint8_t>(NearestClamped(x[i] / scale, -code_max, code_max - 1) + code_max);
       }
     }
   }
@@ -327,11 +210,11 @@ struct SymmetricBlock {
 void QuantizeBlockQ3K(const float* x, std::byte* out) {
   constexpr int kCodeMax = 4, kLimit = 32;
   constexpr float kSmallest = std::numeric_limits<float>::denorm_min();  // anything but zero counts here
-  const SymmetricBlock block(x, kCodeMax, kLimit, kSmallest, RefineSymmetricScale);
-  std::array<std::uint8_t, 256> codes;
-  std::ranges::copy(block.codes, codes.begin());
-  WriteBits(codes.data(), 2, out);
-  WriteBitPairs(codes.data(), out + 32);
+  const SymmetricBlock block(x, kCodeMax, kLimit, kSmallest, [](const float* in, float* scales, std::uint8_t* codes) {
+    for (int g = 0; g < 16; ++g) scales[g] = RefineSymmetricScale(in + g * 16, 16, kCodeMax, codes + g * 16);
+  });
+  WriteBits(block.codes.data(), 2, out);
+  WriteBitPairs(block.codes.data(), out + 32);
   std::array<std::uint8_t, 12> packed{};
   if (!block.is_zero) {
     for (std::size_t g = 0; g < 16; ++g) {
@@ -346,14 +229,22 @@ void QuantizeBlockQ3K(const float* x, std::byte* out) {
 
 void QuantizeBlockQ6K(const float* x, std::byte* out) {
   constexpr int kCodeMax = 32, kLimit = 128;
-  const SymmetricBlock block(x, kCodeMax, kLimit, kScaleEpsilon, SearchSymmetricScale);
+  const SymmetricBlock block(x, kCodeMax, kLimit, kScaleEpsilon,
+                             [](const float* in, float* scales, std::uint8_t* codes) {
+                               for (int g = 0; g < 16; g += kLanes) {
+                                 std::array<Lanes, 16> lanes;
+                                 Interleave<16>(in + g * 16, lanes.data());
+                                 const Lanes found = SearchSymmetricScales<16, kCodeMax>(lanes.data(), codes + g * 16);
+                                 for (int lane = 0; lane < kLanes; ++lane) scales[g + lane] = found[lane];
+                               }
+                             });
   std::memset(out, 0, Q6K::kBytes);
   if (block.is_zero) return;
   for (std::size_t g = 0; g < 16; ++g) out[192 + g] = static_cast<std::byte>(block.scales[g]);
   StoreAt(block.d, out + 208);
   for (int half = 0; half < 2; ++half) {
     for (int i = 0; i < 32; ++i) {
-      const std::int8_t* quarter = block.codes.data() + half * 128 + i;  // elements i, i + 32, i + 64, i + 96
+      const std::uint8_t* quarter = block.codes.data() + half * 128 + i;  // elements i, i + 32, i + 64, i + 96
       out[half * 64 + i] = static_cast<std::byte>((quarter[0] & 15) | (quarter[64] & 15) << 4);
       out[half * 64 + 32 + i] = static_cast<std::byte>((quarter[32] & 15) | (quarter[96] & 15) << 4);
       out[128 + half * 32 + i] = static_cast<std::byte>(quarter[0] >> 4 | quarter[32] >> 4 << 2 |
