@@ -188,7 +188,7 @@ TEST(EmbedTest, RowsOfThePackedTable) {
   std::mt19937 random(4);
   ThreadPool pool(2);
   const ExecContext context{&pool, &kernels::ReferenceKernels(), nullptr};
-  for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kInt8Group16, WeightFormat::kF16}) {
+  for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kInt6Super, WeightFormat::kF16}) {
     const TestMatrix table = MakeMatrix(format, 50, 64, &random);
     std::vector<TokenId> tokens;
     for (int i = 0; i < 600; ++i) tokens.push_back(TokenId(i * 7 % 50));
