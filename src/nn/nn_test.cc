@@ -102,7 +102,7 @@ TEST_P(LinearTest, StackedSegmentsEqualThePlainProduct) {
   matrices.push_back(MakeMatrix(WeightFormat::kBf16, 3, kInputs, &random));
   matrices.push_back(MakeMatrix(WeightFormat::kInt6Super, 17, kInputs, &random));
   matrices.push_back(MakeMatrix(WeightFormat::kInt4Super, 33, kInputs, &random));
-  matrices.push_back(MakeMatrix(WeightFormat::kF32, 130, kInputs, &random));
+  matrices.push_back(MakeMatrix(WeightFormat::kF32, 97, kInputs, &random));
   matrices.push_back(MakeMatrix(WeightFormat::kInt8Group32, 16, kInputs, &random));
   matrices.push_back(MakeMatrix(WeightFormat::kF16, 1, kInputs, &random));
   std::vector<kernels::PackedMatrix> segments;
@@ -188,7 +188,7 @@ TEST(EmbedTest, RowsOfThePackedTable) {
   std::mt19937 random(4);
   ThreadPool pool(2);
   const ExecContext context{&pool, &kernels::ReferenceKernels(), nullptr};
-  for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kInt6Super, WeightFormat::kF16}) {
+  for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kInt5Group32, WeightFormat::kF16}) {
     const TestMatrix table = MakeMatrix(format, 50, 64, &random);
     std::vector<TokenId> tokens;
     for (int i = 0; i < 600; ++i) tokens.push_back(TokenId(i * 7 % 50));

@@ -65,6 +65,10 @@ inline __m512i WidenBytes(__m128i a) {
   const auto in = Bits<Lanes<std::int8_t, 16>>(a);
   return Make<__m512i, std::int32_t, 16>([&](int i) { return std::int32_t{in.lane[i]}; });
 }
+inline __m512i WidenUnsignedBytes(__m128i a) {
+  const auto in = Bits<Lanes<std::uint8_t, 16>>(a);
+  return Make<__m512i, std::int32_t, 16>([&](int i) { return std::int32_t{in.lane[i]}; });
+}
 inline __m512d WidenFloats(__m256 a) {
   const auto in = Bits<Lanes<float, 8>>(a);
   return Make<__m512d, double, 8>([&](int i) { return double{in.lane[i]}; });
@@ -165,6 +169,7 @@ Vector FusedMultiplyAdd(const Vector& a, const Vector& b, const Vector& c, bool 
 #define _mm512_cvtps_epi32(a) quire_emulation::ConvertToI32(a)
 #define _mm512_cvtepi32_epi8(a) quire_emulation::NarrowToBytes(a)
 #define _mm512_cvtepi8_epi32(a) quire_emulation::WidenBytes(a)
+#define _mm512_cvtepu8_epi32(a) quire_emulation::WidenUnsignedBytes(a)
 #define _mm512_cvtps_pd(a) quire_emulation::WidenFloats(a)
 #define _mm512_extractf32x8_ps(a, i) quire_emulation::ExtractHalf<__m256>(a, i)
 #define _mm512_extracti32x8_epi32(a, i) quire_emulation::ExtractHalf<__m256i>(a, i)

@@ -117,21 +117,11 @@ def quantize(library, source, target, file_type, threads=2):
     llama.llama_model_quantize.restype = ctypes.c_uint32
     llama.llama_model_quantize.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(_Params)]
     params = llama.llama_model_quantize_default_params()
-    # nthread and ftype lead the struct: none, and a file type.
-    if params.words[0] != 0 or params.words[1] != 7:
+    # nthread and ftype lead the struct.
+    if params.words[0] != 0 or params.words[1] not in (7, 9):  # Q8_0; Q5_1 in older versions
         raise RuntimeError("the quantisation parameters of this llama.cpp version have another layout")
     params.words[0], params.words[1] = threads, file_type
     return llama.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params)) == 0
-
-    def quantize(self, source, output, file_type):
-        """A GGUF file as another mix; file_type is llama_ftype's number, which files say as general.file_type."""
-        params = self.llama.llama_model_quantize_default_params()
-        # Threads, then the file's type; Q8_0 by default, Q5_1 in older versions.
-        if params.words[0] != 0 or params.words[1] not in (7, 9):
-            raise RuntimeError("the quantization parameters of this llama.cpp version have another layout")
-        params.words[0], params.words[1] = 2, file_type
-        if self.llama.llama_model_quantize(os.fsencode(source), os.fsencode(output), ctypes.byref(params)) != 0:
-            raise RuntimeError(f"llama.cpp cannot quantize {source}")
 
 
 class Model:
