@@ -81,20 +81,22 @@ struct Sequence {
     const std::int64_t row = std::int64_t{group} * layout.head_dim;
     std::vector<float> out(static_cast<std::size_t>(count * row), -7.0f);
     auto scratch = AlignedBuffer::Allocate(table.attention_scratch_bytes(layout, group)).value();
+    const AttentionQueries queries{.blocks = blocks.data(),
+                                   .first_position = first,
+                                   .num_queries = count,
+                                   .q = q.data() + first * row,
+                                   .out = out.data()};
     table.attention({.layout = &layout,
                      .pool = pool.data(),
-                     .blocks = blocks.data(),
+                     .sequences = &queries,
+                     .num_sequences = 1,
                      .layer = layer,
                      .kv_head = kv_head,
                      .group = group,
-                     .first_position = first,
-                     .num_queries = count,
-                     .q = q.data() + first * row,
                      .q_stride = row,
+                     .out_stride = row,
                      .scale = 1.0f / std::sqrt(static_cast<float>(layout.head_dim)),
                      .window = window,
-                     .out = out.data(),
-                     .out_stride = row,
                      .scratch = scratch.data()});
     return out;
   }

@@ -129,25 +129,33 @@ struct StoreKvArgs {
   std::int64_t stride = 0;              // floats between tokens
 };
 
-// Causal attention of consecutive tokens of one sequence against its own cached keys, for the query heads that share
-// one KV head. Keys are walked in partitions of kAttentionPartition tokens counted from position 0, and the partial
-// softmaxes are merged in that order, so that a query's result never depends on the chunk it came in.
-// Query i stands at position first_position + i and sees keys j with max(0, p − window + 1) ≤ j ≤ p.
-struct AttentionArgs {
-  const KvLayout* layout = nullptr;
-  const std::byte* pool = nullptr;
+// Consecutive tokens of one sequence and its own cached keys. Query i stands at position p = first_position + i and sees
+// keys j with max(0, p − window + 1) ≤ j ≤ p.
+struct AttentionQueries {
   const std::int32_t* blocks = nullptr;  // block ids of the sequence, from position 0
-  int layer = 0;
-  int kv_head = 0;
-  int group = 1;  // query heads of this KV head
   std::int64_t first_position = 0;
   std::int64_t num_queries = 0;
   const float* q = nullptr;  // query i, head g: q + i · q_stride + g · head_dim
-  std::int64_t q_stride = 0;
-  float scale = 1;          // multiplies q · k
-  std::int64_t window = 0;  // 0: no sliding window
-  float* out = nullptr;     // as q
-  std::int64_t out_stride = 0;
+  float* out = nullptr;      // as q
+  // So many leading partitions lie in the same blocks as those of the sequence before this one in AttentionArgs, and
+  // both have all of their tokens: they are read once for both.
+  std::int64_t shared_partitions = 0;
+};
+
+// Causal attention for the query heads that share one KV head. Keys are walked in partitions of kAttentionPartition
+// tokens counted from position 0, and the partial softmaxes are merged in that order, so that a query's result never
+// depends on the chunk it came in, nor on the sequences that it shares keys with.
+struct AttentionArgs {
+  const KvLayout* layout = nullptr;
+  const std::byte* pool = nullptr;
+  const AttentionQueries* sequences = nullptr;  // [num_sequences]
+  std::int64_t num_sequences = 0;
+  int layer = 0;
+  int kv_head = 0;
+  int group = 1;  // query heads of this KV head
+  std::int64_t q_stride = 0, out_stride = 0;
+  float scale = 1;               // multiplies q · k
+  std::int64_t window = 0;       // 0: no sliding window
   std::byte* scratch = nullptr;  // attention_scratch_bytes(layout, group), 64-byte aligned, one per thread
 };
 inline constexpr int kAttentionPartition = 256;

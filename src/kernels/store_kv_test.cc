@@ -208,13 +208,12 @@ TEST(Fp8E4m3, EveryTierDecodesEveryCode) {
     const std::vector<float> q(256, 1);
     std::vector<float> out(256);
     const std::int32_t block = 0;
+    const AttentionQueries queries{.blocks = &block, .num_queries = 1, .q = q.data(), .out = out.data()};
     table->attention({.layout = &layout,
                       .pool = pool.data(),
-                      .blocks = &block,
-                      .num_queries = 1,
-                      .q = q.data(),
+                      .sequences = &queries,
+                      .num_sequences = 1,
                       .q_stride = 256,
-                      .out = out.data(),
                       .out_stride = 256,
                       .scratch = scratch.data()});
     for (unsigned code = 0; code < 256; ++code) {

@@ -45,7 +45,7 @@ struct Decoder::Step {
   nn::AttentionSequence* sequences = nullptr;
   nn::AttentionTask* task_memory = nullptr;
   std::span<const nn::AttentionTask> tasks = {};
-  std::span<const nn::AttentionSequence> sequence_span = {};
+  std::span<nn::AttentionSequence> sequence_span = {};
 };
 
 template <typename Taker>
@@ -106,12 +106,17 @@ void Decoder::FillPositions(const nn::ExecContext& context, const ForwardBatch& 
   constexpr std::int64_t block_size = kernels::KvLayout::block_size;
   std::size_t count = 0;
   for (const SequenceSlice& slice : batch.sequences) {
-    step->sequences[count++] = {slice.token_begin, slice.num_tokens, slice.first_position, slice.blocks.data()};
+    step->sequences[count++] = {.token_begin = slice.token_begin,
+                                .num_tokens = slice.num_tokens,
+                                .first_position = slice.first_position,
+                                .blocks = slice.blocks.data()};
     const std::int64_t last = std::int64_t{slice.first_position} + slice.num_tokens - 1;
     CHECK(slice.num_tokens >= 1 && last / block_size < static_cast<std::int64_t>(slice.blocks.size()));
   }
   step->sequence_span = {step->sequences, count};
-  step->tasks = nn::PlanAttention(step->sequence_span, config_.num_kv_heads, step->task_memory);
+  step->tasks =
+      nn::PlanAttention(step->sequence_span, {.num_heads = config_.num_heads, .num_kv_heads = config_.num_kv_heads},
+                        context.pool->num_threads(), step->task_memory);
   for (const SequenceSlice& slice : batch.sequences) {
     nn::ForRows(context, slice.num_tokens, 16 * rope_.num_pairs(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {

@@ -63,6 +63,42 @@ TEST(DemoModelReferenceTest, IsExactToRoundingWithF32Keys) {
   }
 }
 
+// Sequences that go on from one prefix of 530 tokens in the same blocks, in one step and each in its own: the attention
+// of the step joins them.
+TEST_P(DemoModelTest, SequencesOverOnePrefixAreTheSameBitsTogetherAsAlone) {
+  constexpr int kPrefix = 530, kSequences = 5, kOwnBlock = 530 / 16;
+  if (GetParam() == &kernels::ReferenceKernels()) GTEST_SKIP() << "it has no tiles to share";
+  TestRunner runner(kDemo, *GetParam(), 2, kernels::KvDtype::kBf16);
+  ASSERT_EQ(runner.error(), "");
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < kPrefix; ++i) tokens.push_back(TokenId(i * 37 % 4000));
+  runner.Run(tokens, 0, 400);
+  runner.Run(tokens, 400, kPrefix - 400);
+  std::vector<std::vector<BlockId>> blocks(kSequences);
+  std::vector<SequenceSlice> slices;
+  std::vector<TokenId> next;
+  std::vector<std::int32_t> rows;
+  for (int s = 0; s < kSequences; ++s) {
+    for (int b = 0; b < kOwnBlock; ++b) blocks[static_cast<std::size_t>(s)].push_back(BlockId(b));
+    const BlockId own(100 + s);
+    runner.kv().CopyBlock(BlockId(kOwnBlock), own);
+    blocks[static_cast<std::size_t>(s)].push_back(own);
+    slices.push_back({s, 1, kPrefix, blocks[static_cast<std::size_t>(s)]});
+    next.push_back(TokenId(100 + s));
+    rows.push_back(s);
+  }
+  const auto vocab = static_cast<std::size_t>(runner.vocab_size());
+  std::vector<float> together(kSequences * vocab), alone(kSequences * vocab);
+  runner.model().Forward(runner.context(), {next, slices, rows}, &runner.kv(), together.data());
+  for (std::size_t s = 0; s < kSequences; ++s) {
+    const SequenceSlice slice{0, 1, kPrefix, blocks[s]};
+    const std::int32_t row = 0;
+    runner.model().Forward(runner.context(), {std::span(&next[s], 1), std::span(&slice, 1), std::span(&row, 1)},
+                           &runner.kv(), &alone[s * vocab]);
+  }
+  EXPECT_EQ(together, alone);
+}
+
 // What each type of keys and values costs, as logits of every position of the golden prompts against those with F32
 // keys and values on the same tier. docs/kernels.md has the table that this prints.
 struct KvError {

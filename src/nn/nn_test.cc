@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "kernels/kernels_test_util.h"
-#include "nn/attention.h"
 #include "nn/exec_context.h"
 #include "nn/kv_pool.h"
 #include "nn/linear.h"
@@ -198,29 +197,6 @@ TEST(EmbedTest, RowsOfThePackedTable) {
       ASSERT_EQ(std::memcmp(out.data() + i * 64, table.floats.data() + tokens[i].value() * 64, 256), 0);
     }
   }
-}
-
-TEST(AttentionPlanTest, TasksCoverEveryQueryOnceCostlyFirst) {
-  const std::vector<AttentionSequence> sequences{
-      {.token_begin = 0, .num_tokens = 1, .first_position = 5000},
-      {.token_begin = 1, .num_tokens = 70, .first_position = 0},
-      {.token_begin = 71, .num_tokens = 33, .first_position = 900},
-  };
-  std::vector<AttentionTask> memory(MaxAttentionTasks(104, 3));
-  const auto tasks = PlanAttention(sequences, 3, memory.data());
-  std::vector<int> seen(104 * 3);
-  std::int64_t last = INT64_MAX;
-  for (const AttentionTask& task : tasks) {
-    const AttentionSequence& sequence = sequences[static_cast<std::size_t>(task.sequence)];
-    for (int i = 0; i < task.num_queries; ++i) {
-      ++seen[static_cast<std::size_t>((sequence.token_begin + task.query_begin + i) * 3 + task.kv_head)];
-    }
-    const std::int64_t cost =
-        std::int64_t{sequence.first_position + task.query_begin + task.num_queries} * task.num_queries;
-    EXPECT_LE(cost, last);
-    last = cost;
-  }
-  EXPECT_THAT(seen, testing::Each(1));
 }
 
 TEST(RopeTest, AnglesStayExactAtLargePositions) {

@@ -1,6 +1,6 @@
-// Paged causal attention. A row is one query head at one position. Rows of one KV head are computed together
-// so that keys and values are read once for several of them, but every row goes through its own fixed
-// sequence of operations:
+// Paged causal attention. A row is one query head at one position. Rows of one KV head, of one sequence or of several
+// that have a partition in the same blocks, are computed together so that keys and values are read once for several of
+// them, but every row goes through its own fixed sequence of operations:
 //
 //   for each partition of 256 positions that the row sees, in ascending order
 //     scores s = (Σ over dimension pairs, ascending) · scale · log2(e); −∞ where the row does not see the key
@@ -73,13 +73,45 @@ struct PartialSoftmax {
   float offset;   // Σ p · min of the values, which all dimensions of o' begin with
 };
 
+// Rows [begin, end) of those in flight belong to one sequence, and `begin` is its row `first`, counted over
+// queries · group.
+struct RowSpan {
+  const AttentionQueries* sequence;
+  std::int64_t begin, end, first;
+};
+
+struct RowsInFlight {
+  RowSpan spans[kRowsInFlight];
+  std::int64_t positions[kRowsInFlight];
+  std::int64_t num_spans = 0, num_rows = 0;
+
+  // The next rows of all sequences, from row *first of sequence *sequence on, which move to those after them.
+  RowsInFlight(const AttentionArgs& args, std::int64_t* sequence, std::int64_t* first) {
+    while (*sequence < args.num_sequences && num_rows < kRowsInFlight) {
+      const AttentionQueries& queries = args.sequences[*sequence];
+      const std::int64_t rest = queries.num_queries * args.group - *first, room = kRowsInFlight - num_rows;
+      const std::int64_t count = rest < room ? rest : room;
+      if (count > 0) spans[num_spans++] = {&queries, num_rows, num_rows + count, *first};
+      for (std::int64_t row = 0; row < count; ++row) {
+        positions[num_rows + row] = queries.first_position + (*first + row) / args.group;
+      }
+      num_rows += count;
+      *first += count;
+      if (count == rest) {
+        ++*sequence;
+        *first = 0;
+      }
+    }
+  }
+};
+
 template <typename Cache>
 struct Attention {
   using QueryElement = typename Cache::QueryElement;
 
   const AttentionArgs& args;
   const std::int64_t head_dim, padded;
-  const std::int64_t first_row, num_rows;  // of the rows in flight, counted over queries · group
+  const RowsInFlight& flight;
   const AttentionScratch scratch;
   const std::int64_t block_bytes = static_cast<std::int64_t>(args.layout->block_bytes());
   const std::int64_t k_offset = static_cast<std::int64_t>(args.layout->tile_offset(args.layer, args.kv_head));
@@ -88,7 +120,7 @@ struct Attention {
   const std::int64_t v_scales = v_offset + static_cast<std::int64_t>(args.layout->v_codes_bytes());
   const std::int64_t v_row_bytes = static_cast<std::int64_t>(args.layout->v_row_bytes());
 
-  std::int64_t Position(std::int64_t row) const { return args.first_position + (first_row + row) / args.group; }
+  std::int64_t Position(std::int64_t row) const { return flight.positions[row]; }
   std::int64_t FirstKey(std::int64_t row) const {
     const std::int64_t first = Position(row) - args.window + 1;
     return args.window > 0 && first > 0 ? first : 0;
@@ -98,9 +130,9 @@ struct Attention {
     const std::int64_t begin = FirstKey(row) - start, end = Position(row) + 1 - start;
     return {begin > 0 ? begin : 0, end < kAttentionPartition ? end : kAttentionPartition};
   }
-  const std::byte* KeyTile(std::int64_t partition, std::int64_t tile) const {
-    const std::int64_t block = args.blocks[partition * (kAttentionPartition / kTokens) + tile];
-    return args.pool + block * block_bytes + k_offset;
+  // `blocks` are those of a partition, here and below.
+  const std::byte* KeyTile(const std::int32_t* blocks, std::int64_t tile) const {
+    return args.pool + blocks[tile] * block_bytes + k_offset;
   }
   QueryElement* Queries(std::int64_t row) const {
     return reinterpret_cast<QueryElement*>(scratch.queries + row * padded);
@@ -110,15 +142,20 @@ struct Attention {
   }
 
   void LoadQueries() const {
-    for (std::int64_t row = 0; row < num_rows; ++row) {
-      const std::int64_t global = first_row + row;
-      const float* q = args.q + global / args.group * args.q_stride + global % args.group * head_dim;
-      for (std::int64_t d = 0; d < head_dim; d += kLanes) {
-        const std::int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
-        Cache::Store(Queries(row) + d, LoadPartF(q + d, count));
+    for (std::int64_t s = 0; s < flight.num_spans; ++s) {
+      const RowSpan& span = flight.spans[s];
+      for (std::int64_t row = span.begin; row < span.end; ++row) {
+        const std::int64_t local = span.first + row - span.begin;
+        LoadQuery(span.sequence->q + local / args.group * args.q_stride + local % args.group * head_dim, row);
       }
-      if constexpr (Cache::kChannelsPerGroup != 0) SumQuery(q, scratch.query_sums + row * NumGroups());
     }
+  }
+  void LoadQuery(const float* q, std::int64_t row) const {
+    for (std::int64_t d = 0; d < head_dim; d += kLanes) {
+      const std::int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
+      Cache::Store(Queries(row) + d, LoadPartF(q + d, count));
+    }
+    if constexpr (Cache::kChannelsPerGroup != 0) SumQuery(q, scratch.query_sums + row * NumGroups());
   }
   std::int64_t NumGroups() const { return args.layout->num_key_groups(); }
   void SumQuery(const float* q, float* sums) const {
@@ -135,23 +172,23 @@ struct Attention {
 
   // Scores of R rows from `row` against T tiles of 16 tokens, unscaled, to scores[slot].
   template <int R, int T>
-  void ScoreTiles(std::int64_t partition, std::int64_t tile, std::int64_t row) const {
+  void ScoreTiles(const std::int32_t* blocks, std::int64_t tile, std::int64_t row) const {
     if constexpr (Cache::kChannelsPerGroup == 0) {
-      ScoreGroup<R, T>(partition, tile, row, 0, head_dim);
+      ScoreGroup<R, T>(blocks, tile, row, 0, head_dim);
     } else {
       for (std::int64_t begin = 0; begin < head_dim; begin += Cache::kChannelsPerGroup) {
         const std::int64_t end = begin + Cache::kChannelsPerGroup;
-        ScoreGroup<R, T>(partition, tile, row, begin, end < head_dim ? end : head_dim);
+        ScoreGroup<R, T>(blocks, tile, row, begin, end < head_dim ? end : head_dim);
       }
     }
   }
 
   // The same over the channels [begin, end) of one group, added to what the groups before it gave.
   template <int R, int T>
-  [[gnu::noinline]] void ScoreGroup(std::int64_t partition, std::int64_t tile, std::int64_t row, std::int64_t begin,
+  [[gnu::noinline]] void ScoreGroup(const std::int32_t* blocks, std::int64_t tile, std::int64_t row, std::int64_t begin,
                                     std::int64_t end) const {
     const std::byte* keys[T];
-    QUIRE_UNROLL for (int t = 0; t < T; ++t) keys[t] = KeyTile(partition, tile + t);
+    QUIRE_UNROLL for (int t = 0; t < T; ++t) keys[t] = KeyTile(blocks, tile + t);
     F32 sum[R][T];
     QUIRE_UNROLL for (int r = 0; r < R; ++r) {
       QUIRE_UNROLL for (int t = 0; t < T; ++t) sum[r][t] = ZeroF();
@@ -192,7 +229,7 @@ struct Attention {
 
   // The softmax of one row over the keys it sees in the partition: scores become probabilities, times the scales
   // of the values.
-  PartialSoftmax Softmax(std::int64_t partition, std::int64_t slot, Visible visible) const {
+  PartialSoftmax Softmax(const std::int32_t* blocks, std::int64_t slot, Visible visible) const {
     float* scores = scratch.scores + slot * kAttentionPartition;
     const F32 factor = SetF(args.scale * 1.44269504f * Cache::kKeyUnit);
     const std::int64_t first_tile = visible.begin / kTokens, end_tile = (visible.end + kTokens - 1) / kTokens;
@@ -208,7 +245,7 @@ struct Attention {
       const F32 p = Exp2OfNonPositive(Sub(LoadF(scores + tile * kTokens), SetF(largest)));
       sum = Add(sum, Cache::Round(p));
       if constexpr (Cache::kScaledValues) {
-        const std::byte* scales = KeyTile(partition, tile) + v_scales;
+        const std::byte* scales = KeyTile(blocks, tile) + v_scales;
         Cache::Store(Probabilities(slot) + tile * kTokens, Cache::ScaleWeight(p, scales));
         if constexpr (Cache::kChannelsPerGroup != 0) {  // p is zero where it is not visible, but min may be NaN
           offset = Add(offset, WhereVisible(visible, tile, Cache::WeighMin(p, scales), ZeroF()));
@@ -223,8 +260,8 @@ struct Attention {
   // partial[slot …] += p · v for R rows over steps [begin, end) of the partition, D vectors of dimensions
   // from `dim`. `even` and `odd` say which tokens of a step count (BF16).
   template <int R, int D, bool kWhole>
-  [[gnu::noinline]] void WeighValues(std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end,
-                                     std::int64_t dim, bool even, bool odd) const {
+  [[gnu::noinline]] void WeighValues(const std::int32_t* blocks, std::int64_t slot, std::int64_t begin,
+                                     std::int64_t end, std::int64_t dim, bool even, bool odd) const {
     constexpr std::int64_t kStepsPerTile = kTokens / Cache::kTokensPerStep;
     F32 sum[R][D];
     QUIRE_UNROLL for (int r = 0; r < R; ++r) {
@@ -236,7 +273,7 @@ struct Attention {
     const QueryElement* p = Probabilities(slot);
     const std::int64_t row_elements = Probabilities(1) - Probabilities(0);
     for (std::int64_t tile = begin / kStepsPerTile; tile * kStepsPerTile < end; ++tile) {
-      const std::byte* values = KeyTile(partition, tile) + v_offset + dim * Cache::kValueVectorBytes / kLanes;
+      const std::byte* values = KeyTile(blocks, tile) + v_offset + dim * Cache::kValueVectorBytes / kLanes;
       const std::int64_t tile_begin = tile * kStepsPerTile, tile_end = tile_begin + kStepsPerTile;
       const std::int64_t last = end < tile_end ? end : tile_end;
       for (std::int64_t step = begin > tile_begin ? begin : tile_begin; step < last; ++step) {
@@ -259,46 +296,46 @@ struct Attention {
 
   // WeighValues over all dimensions.
   template <int R, bool kWhole = true>
-  void WeighSteps(std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end, bool even = true,
+  void WeighSteps(const std::int32_t* blocks, std::int64_t slot, std::int64_t begin, std::int64_t end, bool even = true,
                   bool odd = true) const {
     std::int64_t dim = 0;
     for (; dim + kLanes < head_dim; dim += 2 * kLanes) {
-      WeighValues<R, 2, kWhole>(partition, slot, begin, end, dim, even, odd);
+      WeighValues<R, 2, kWhole>(blocks, slot, begin, end, dim, even, odd);
     }
-    if (dim < head_dim) WeighValues<R, 1, kWhole>(partition, slot, begin, end, dim, even, odd);
+    if (dim < head_dim) WeighValues<R, 1, kWhole>(blocks, slot, begin, end, dim, even, odd);
   }
 
   template <int R>
-  void WeighShared(std::int64_t rows, std::int64_t partition, std::int64_t begin, std::int64_t end) const {
+  void WeighShared(std::int64_t rows, const std::int32_t* blocks, std::int64_t begin, std::int64_t end) const {
     if constexpr (R > 1) {
-      if (rows < R) return WeighShared<R - 1>(rows, partition, begin, end);
+      if (rows < R) return WeighShared<R - 1>(rows, blocks, begin, end);
     }
-    WeighSteps<R>(partition, 0, begin, end);
+    WeighSteps<R>(blocks, 0, begin, end);
   }
 
   // One row's values for tokens [begin, end) of the partition, which may begin or end inside a step.
-  void WeighRagged(std::int64_t partition, std::int64_t slot, std::int64_t begin, std::int64_t end) const {
+  void WeighRagged(const std::int32_t* blocks, std::int64_t slot, std::int64_t begin, std::int64_t end) const {
     constexpr std::int64_t kStep = Cache::kTokensPerStep;
     if (begin >= end) return;
     if (begin % kStep != 0) {
-      WeighSteps<1, false>(partition, slot, begin / kStep, begin / kStep + 1, false, true);
+      WeighSteps<1, false>(blocks, slot, begin / kStep, begin / kStep + 1, false, true);
       ++begin;
     }
-    if (begin / kStep < end / kStep) WeighSteps<1>(partition, slot, begin / kStep, end / kStep);
+    if (begin / kStep < end / kStep) WeighSteps<1>(blocks, slot, begin / kStep, end / kStep);
     if (end % kStep != 0 && begin < end) {
-      WeighSteps<1, false>(partition, slot, end / kStep, end / kStep + 1, true, false);
+      WeighSteps<1, false>(blocks, slot, end / kStep, end / kStep + 1, true, false);
     }
   }
 
   template <int R>
-  void ScoresOf(std::int64_t rows, std::int64_t partition, std::int64_t first_tile, std::int64_t end_tile,
+  void ScoresOf(std::int64_t rows, const std::int32_t* blocks, std::int64_t first_tile, std::int64_t end_tile,
                 std::int64_t row) const {
     if constexpr (R > 1) {
-      if (rows < R) return ScoresOf<R - 1>(rows, partition, first_tile, end_tile, row);
+      if (rows < R) return ScoresOf<R - 1>(rows, blocks, first_tile, end_tile, row);
     }
     std::int64_t tile = first_tile;
-    for (; tile + 2 <= end_tile; tile += 2) ScoreTiles<R, 2>(partition, tile, row);
-    if (tile < end_tile) ScoreTiles<R, 1>(partition, tile, row);
+    for (; tile + 2 <= end_tile; tile += 2) ScoreTiles<R, 2>(blocks, tile, row);
+    if (tile < end_tile) ScoreTiles<R, 1>(blocks, tile, row);
   }
 
   // (m', l', o') of `slot` into (m, l, o) of `row`.
@@ -321,7 +358,7 @@ struct Attention {
   }
 
   // Rows [row, row + rows), all of which see something of the partition.
-  void RunTile(std::int64_t partition, std::int64_t row, std::int64_t rows) const {
+  void RunTile(std::int64_t partition, const std::int32_t* blocks, std::int64_t row, std::int64_t rows) const {
     constexpr std::int64_t kStep = Cache::kTokensPerStep;
     Visible visible[kAttentionRows];
     std::int64_t all_begin = 0, all_end = kAttentionPartition, any_begin = kAttentionPartition, any_end = 0;
@@ -332,9 +369,9 @@ struct Attention {
       any_begin = visible[r].begin < any_begin ? visible[r].begin : any_begin;
       any_end = visible[r].end > any_end ? visible[r].end : any_end;
     }
-    ScoresOf<kAttentionRows>(rows, partition, any_begin / kTokens, (any_end + kTokens - 1) / kTokens, row);
+    ScoresOf<kAttentionRows>(rows, blocks, any_begin / kTokens, (any_end + kTokens - 1) / kTokens, row);
     PartialSoftmax softmax[kAttentionRows];
-    for (std::int64_t r = 0; r < rows; ++r) softmax[r] = Softmax(partition, r, visible[r]);
+    for (std::int64_t r = 0; r < rows; ++r) softmax[r] = Softmax(blocks, r, visible[r]);
 
     // Whole steps that all rows see are shared; what sticks out at either end is each row's own.
     std::int64_t shared_begin = (all_begin + kStep - 1) / kStep * kStep, shared_end = all_end / kStep * kStep;
@@ -342,55 +379,80 @@ struct Attention {
     for (std::int64_t r = 0; r < rows; ++r) {
       float* partial = scratch.partial + r * padded;
       for (std::int64_t d = 0; d < padded; d += kLanes) StoreF(partial + d, SetF(softmax[r].offset));
-      WeighRagged(partition, r, visible[r].begin, visible[r].end < shared_begin ? visible[r].end : shared_begin);
+      WeighRagged(blocks, r, visible[r].begin, visible[r].end < shared_begin ? visible[r].end : shared_begin);
     }
     if (shared_begin < shared_end) {
-      WeighShared<kAttentionRows>(rows, partition, shared_begin / kStep, shared_end / kStep);
-      for (std::int64_t r = 0; r < rows; ++r) WeighRagged(partition, r, shared_end, visible[r].end);
+      WeighShared<kAttentionRows>(rows, blocks, shared_begin / kStep, shared_end / kStep);
+      for (std::int64_t r = 0; r < rows; ++r) WeighRagged(blocks, r, shared_end, visible[r].end);
     }
     for (std::int64_t r = 0; r < rows; ++r) {
       Merge(r, row + r, softmax[r], partition == FirstKey(row + r) / kAttentionPartition);
     }
   }
 
+  // The rows of a span that see something of the partition: consecutive ones, since positions ascend.
+  Visible RowsThatSee(std::int64_t partition, const RowSpan& span) const {
+    std::int64_t row = span.begin, end = span.end;
+    while (row < end && Position(row) / kAttentionPartition < partition) ++row;
+    while (row < end && FirstKey(end - 1) / kAttentionPartition > partition) --end;
+    return {row, end};
+  }
+
+  void RunPartition(std::int64_t partition) const {
+    for (std::int64_t s = 0; s < flight.num_spans;) {
+      const std::int32_t* blocks = flight.spans[s].sequence->blocks;
+      Visible rows = RowsThatSee(partition, flight.spans[s]);
+      // Sequences that have the partition in the same blocks go into the same tiles, as far as their rows follow
+      // each other without a gap.
+      for (++s; s < flight.num_spans && flight.spans[s].sequence->shared_partitions > partition; ++s) {
+        const Visible more = RowsThatSee(partition, flight.spans[s]);
+        if (rows.end != flight.spans[s].begin || more.begin != flight.spans[s].begin) break;
+        rows.end = more.end;
+      }
+      for (std::int64_t row = rows.begin; row < rows.end; row += kAttentionRows) {
+        RunTile(partition, blocks + partition * (kAttentionPartition / kTokens), row,
+                rows.end - row < kAttentionRows ? rows.end - row : kAttentionRows);
+      }
+    }
+  }
+
+  void StoreOutputs() const {
+    for (std::int64_t s = 0; s < flight.num_spans; ++s) {
+      const RowSpan& span = flight.spans[s];
+      for (std::int64_t row = span.begin; row < span.end; ++row) {
+        const std::int64_t local = span.first + row - span.begin;
+        float* out = span.sequence->out + local / args.group * args.out_stride + local % args.group * head_dim;
+        const F32 inverse = Div(SetF(Cache::kValueUnit), SetF(scratch.total[row]));
+        for (std::int64_t d = 0; d < head_dim; d += kLanes) {
+          const std::int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
+          StorePartF(out + d, Mul(LoadF(scratch.outputs + row * padded + d), inverse), count);
+        }
+      }
+    }
+  }
+
   void Run() const {
     LoadQueries();
-    const std::int64_t first_partition = FirstKey(0) / kAttentionPartition;
-    const std::int64_t last_partition = Position(num_rows - 1) / kAttentionPartition;
-    for (std::int64_t partition = first_partition; partition <= last_partition; ++partition) {
-      // Positions ascend, so the rows that see the partition are consecutive.
-      std::int64_t row = 0, end = num_rows;
-      while (row < end && Position(row) / kAttentionPartition < partition) ++row;
-      while (row < end && FirstKey(end - 1) / kAttentionPartition > partition) --end;
-      for (; row < end; row += kAttentionRows) {
-        RunTile(partition, row, end - row < kAttentionRows ? end - row : kAttentionRows);
-      }
+    std::int64_t first = FirstKey(0), last = 0;
+    for (std::int64_t row = 0; row < flight.num_rows; ++row) {
+      first = FirstKey(row) < first ? FirstKey(row) : first;
+      last = Position(row) > last ? Position(row) : last;
     }
-    for (std::int64_t row = 0; row < num_rows; ++row) {
-      const std::int64_t global = first_row + row;
-      float* out = args.out + global / args.group * args.out_stride + global % args.group * head_dim;
-      const F32 inverse = Div(SetF(Cache::kValueUnit), SetF(scratch.total[row]));
-      for (std::int64_t d = 0; d < head_dim; d += kLanes) {
-        const std::int64_t count = head_dim - d < kLanes ? head_dim - d : kLanes;
-        StorePartF(out + d, Mul(LoadF(scratch.outputs + row * padded + d), inverse), count);
-      }
-    }
+    for (std::int64_t p = first / kAttentionPartition; p <= last / kAttentionPartition; ++p) RunPartition(p);
+    StoreOutputs();
   }
 };
 
 template <typename Cache>
 inline void AttendWith(const AttentionArgs& args) {
-  const std::int64_t head_dim = args.layout->head_dim, padded = PaddedHeadDim(head_dim);
-  const std::int64_t total_rows = args.num_queries * args.group;
-  for (std::int64_t row = 0; row < total_rows; row += kRowsInFlight) {
-    const std::int64_t rows = total_rows - row < kRowsInFlight ? total_rows - row : kRowsInFlight;
+  for (std::int64_t sequence = 0, first = 0; sequence < args.num_sequences;) {
+    const RowsInFlight flight(args, &sequence, &first);
     const Attention<Cache> attention{.args = args,
-                                     .head_dim = head_dim,
-                                     .padded = padded,
-                                     .first_row = row,
-                                     .num_rows = rows,
+                                     .head_dim = args.layout->head_dim,
+                                     .padded = PaddedHeadDim(args.layout->head_dim),
+                                     .flight = flight,
                                      .scratch = AttentionScratch(args.scratch, *args.layout)};
-    attention.Run();
+    if (flight.num_rows > 0) attention.Run();
   }
 }
 

@@ -14,7 +14,8 @@ constexpr std::int64_t kTokens = KvLayout::block_size;
 // The keys and values of one sequence, layer and head, decoded from the stored bytes.
 class CachedHead {
  public:
-  explicit CachedHead(const AttentionArgs& args) : args_(args), layout_(*args.layout) {}
+  CachedHead(const AttentionArgs& args, const std::int32_t* blocks)
+      : args_(args), layout_(*args.layout), blocks_(blocks) {}
 
   double k(std::int64_t position, std::int64_t d) const {
     const std::byte* tile = KTile(position);
@@ -60,7 +61,7 @@ class CachedHead {
 
  private:
   const std::byte* KTile(std::int64_t position) const {
-    return args_.pool + args_.blocks[position / kTokens] * block_bytes_ + k_tile_;
+    return args_.pool + blocks_[position / kTokens] * block_bytes_ + k_tile_;
   }
   template <typename T>
   static T At(const std::byte* base, std::int64_t index) {
@@ -76,6 +77,7 @@ class CachedHead {
 
   const AttentionArgs& args_;
   const KvLayout& layout_;
+  const std::int32_t* blocks_;
   // Offsets in bytes: of the K tile in a block, of the V tile from it on, of scales from their tile on.
   const std::int64_t block_bytes_ = static_cast<std::int64_t>(layout_.block_bytes());
   const std::int64_t k_tile_ = static_cast<std::int64_t>(layout_.tile_offset(args_.layer, args_.kv_head));
@@ -86,8 +88,8 @@ class CachedHead {
 };
 
 // softmax(scale · q Kᵀ) V of one query head at `position`. `weighted` [head_dim] is scratch.
-void AttendOne(const AttentionArgs& args, std::int64_t position, const float* q, double* weighted, float* out) {
-  const CachedHead cache(args);
+void AttendOne(const AttentionArgs& args, const CachedHead& cache, std::int64_t position, const float* q,
+               double* weighted, float* out) {
   const std::int64_t head_dim = args.layout->head_dim;
   const std::int64_t first = args.window > 0 ? std::max<std::int64_t>(0, position - args.window + 1) : 0;
   const auto score = [&](std::int64_t key) {
@@ -115,11 +117,15 @@ std::size_t AttentionScratchBytes(const KvLayout& layout, int /*group*/) {
 
 void Attention(const AttentionArgs& args) {
   auto* weighted = reinterpret_cast<double*>(args.scratch);
-  for (std::int64_t i = 0; i < args.num_queries; ++i) {
-    for (std::int64_t g = 0; g < args.group; ++g) {
-      const std::int64_t head = g * args.layout->head_dim;
-      AttendOne(args, args.first_position + i, args.q + i * args.q_stride + head, weighted,
-                args.out + i * args.out_stride + head);
+  for (std::int64_t s = 0; s < args.num_sequences; ++s) {
+    const AttentionQueries& queries = args.sequences[s];
+    const CachedHead cache(args, queries.blocks);
+    for (std::int64_t i = 0; i < queries.num_queries; ++i) {
+      for (std::int64_t g = 0; g < args.group; ++g) {
+        const std::int64_t head = g * args.layout->head_dim;
+        AttendOne(args, cache, queries.first_position + i, queries.q + i * args.q_stride + head, weighted,
+                  queries.out + i * args.out_stride + head);
+      }
     }
   }
 }
