@@ -18,15 +18,9 @@ using kernels::WeightFormat;
 // Inner elements that share a scale in every panel format that is used here.
 constexpr std::int64_t kPanelGroup = 32;
 
-// The panel formats for integers, the smallest first, and the largest code that each takes.
-struct PanelRow {
-  WeightFormat format;
-  int max_code;
-};
-constexpr std::array<PanelRow, 2> kPanels = {{
-    {WeightFormat::kInt8Group32, 255},
-    {WeightFormat::kInt8Group32Min, 127},
-}};
+// The panel formats for integers, the smallest first.
+constexpr std::array kPanels = {WeightFormat::kInt4Group32, WeightFormat::kInt4Group32Min, WeightFormat::kInt8Group32,
+                                WeightFormat::kInt8Group32F32, WeightFormat::kInt8Group32Min};
 
 bool IsExactInF16(float value) {
   return ToFloat(ToF16(value)) == value;
@@ -64,20 +58,22 @@ std::vector<std::int32_t> GroupedOrder(const std::vector<std::int32_t>& group_of
 }
 
 // Whether the panels hold the codes exactly.
-bool Holds(const PanelRow& panel, const IntegerCodes& codes) {
-  const kernels::FormatTraits& traits = kernels::Traits(panel.format);
+bool Holds(WeightFormat format, const IntegerCodes& codes) {
+  const kernels::FormatTraits& traits = kernels::Traits(format);
   const int largest = (1 << codes.bits) - 1;
-  if (traits.scale_bytes == 2 && !std::ranges::all_of(codes.scales, IsExactInF16)) return false;
-  if (traits.has_min) return largest <= panel.max_code && std::ranges::all_of(codes.scales, HasFewBits);
+  if (traits.scale == kernels::ScaleType::kF16 && !std::ranges::all_of(codes.scales, IsExactInF16)) return false;
+  if (traits.min != kernels::ScaleType::kNone) {
+    return largest <= traits.code_max && std::ranges::all_of(codes.scales, HasFewBits);
+  }
   // One zero point for all; codes move with it to the panel's.
   const int shift = traits.zero_point - codes.zeros[0];
   const bool one_zero = std::ranges::all_of(codes.zeros, [&](std::uint8_t zero) { return zero == codes.zeros[0]; });
-  return one_zero && shift >= 0 && largest + shift <= panel.max_code;
+  return one_zero && shift >= 0 && largest + shift <= traits.code_max;
 }
 
 WeightFormat ChooseFormat(const IntegerCodes& codes) {
-  const auto panel = std::ranges::find_if(kPanels, [&](const PanelRow& candidate) { return Holds(candidate, codes); });
-  return panel == kPanels.end() ? WeightFormat::kF32 : panel->format;
+  const auto format = std::ranges::find_if(kPanels, [&](WeightFormat candidate) { return Holds(candidate, codes); });
+  return format == kPanels.end() ? WeightFormat::kF32 : *format;
 }
 
 class IntegerMatrix final : public MatrixSource {
@@ -110,7 +106,7 @@ class IntegerMatrix final : public MatrixSource {
       QUIRE_TRY_VOID(ReadCodes(row, in_input_order.data()));
       for (std::size_t i = 0; i < columns; ++i) out->codes[i] = in_input_order[static_cast<std::size_t>(order[i])];
     }
-    const bool has_min = traits.has_min;
+    const bool has_min = traits.min != kernels::ScaleType::kNone;
     out->scales.resize(columns / kPanelGroup);
     out->mins.resize(has_min ? columns / kPanelGroup : 0);
     for (std::size_t g = 0; g < out->scales.size(); ++g) {
