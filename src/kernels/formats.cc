@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/float8.h"
 #include "kernels/kernel_table.h"
 #include "kernels/weight_layout.h"
 
@@ -109,6 +110,38 @@ void PackFloatRow(WeightFormat format, std::int64_t k, const float* values, int 
   }
 }
 
+void PackScaledRow(WeightFormat format, std::int64_t k, const WeightRow& row, int column, std::byte* panel) {
+  CHECK(row.codes != nullptr && row.scales != nullptr);
+  const ScaledGroup layout(format);
+  for (std::int64_t group = 0; group * layout.elements < k; ++group, panel += layout.bytes) {
+    StoreAt(panel, column, row.scales[group] * ScaleFactor(format));
+    const std::int64_t begin = group * layout.elements, end = std::min(k, begin + layout.elements);
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::byte* pair = panel + layout.codes + static_cast<std::size_t>((i - begin) / 2) * layout.pair_bytes;
+      const std::byte code{row.codes[i]};
+      if (layout.pair_bytes == kPanelWidth) {
+        CHECK(row.codes[i] < 16);
+        pair[column] |= i % 2 == 0 ? code : code << 4;
+      } else {
+        pair[i % 2 * kPanelWidth + column] = code;
+      }
+    }
+  }
+}
+
+void UnpackScaledRow(const PackedMatrix& matrix, const std::byte* panel, int column, float* out) {
+  const ScaledGroup layout(matrix.format);
+  for (std::int64_t i = 0; i < matrix.k; ++i) {
+    const std::int64_t group = i / layout.elements, in_group = i % layout.elements;
+    const std::byte* base = panel + static_cast<std::size_t>(group) * layout.bytes;
+    const std::byte* pair = base + layout.codes + static_cast<std::size_t>(in_group / 2) * layout.pair_bytes;
+    const int code = layout.pair_bytes == kPanelWidth ? std::to_integer<int>(pair[column]) >> (in_group % 2 * 4) & 15
+                                                      : std::to_integer<int>(pair[in_group % 2 * kPanelWidth + column]);
+    const float scale = LoadAt<float>(base, column) / ScaleFactor(matrix.format);
+    out[i] = scale * CodeValue(matrix.format, static_cast<std::uint8_t>(code));
+  }
+}
+
 void CheckRow(const FormatTraits& traits, std::int64_t k, const WeightRow& row) {
   CHECK(row.codes != nullptr && row.scales != nullptr);
   CHECK(traits.min == ScaleType::kNone || row.mins != nullptr);
@@ -161,6 +194,12 @@ int BlockView::Integer(int element, int column) const {
   return traits_.table != nullptr ? traits_.table[code] : code - traits_.zero_point;
 }
 
+float CodeValue(WeightFormat format, std::uint8_t code) {
+  if (format == WeightFormat::kFp8E4m3) return ToFloat(Fp8E4m3{code});
+  if (format == WeightFormat::kFp8E5m2) return ToFloat(F16{static_cast<std::uint16_t>(code << 8)});
+  return kNf4Values[code & 15];
+}
+
 const FormatTraits& Traits(WeightFormat format) {
   return kFormatTraits[static_cast<std::size_t>(format)];
 }
@@ -171,6 +210,12 @@ std::size_t PanelBytes(WeightFormat format, std::int64_t k) {
   if (format == WeightFormat::kF32) return inner * kPanelWidth * 4;
   if (format == WeightFormat::kF16) return inner * kPanelWidth * 2;
   if (format == WeightFormat::kBf16) return (inner + 1) / 2 * kPanelWidth * 4;
+  if (IsScaledFloat(traits)) {
+    const ScaledGroup layout(format);
+    const std::int64_t rest = k % layout.elements;
+    return layout.bytes * static_cast<std::size_t>(k / layout.elements) +
+           (rest == 0 ? 0 : layout.codes + static_cast<std::size_t>((rest + 1) / 2) * layout.pair_bytes);
+  }
   CHECK(k % (traits.scale == ScaleType::kSuper ? kWeightBlock : traits.group) == 0);
   const std::int64_t rest = k % kWeightBlock;
   return BlockOffset(traits, k / kWeightBlock) + (rest == 0 ? 0 : BlockLayout(traits, rest / traits.group).bytes);
@@ -185,6 +230,8 @@ void PackPanel(WeightFormat format, std::int64_t k, std::span<const WeightRow> r
     const WeightRow& row = rows[static_cast<std::size_t>(column)];
     if (traits.integer) {
       PackIntegerRow(traits, k, row, column, panel);
+    } else if (IsScaledFloat(traits)) {
+      PackScaledRow(format, k, row, column, panel);
     } else {
       PackFloatRow(format, k, row.values, column, panel);
     }
@@ -197,6 +244,7 @@ void UnpackRow(const PackedMatrix& matrix, std::int64_t row, float* out) {
   const std::byte* panel =
       matrix.data + static_cast<std::size_t>(row / kPanelWidth) * PanelBytes(matrix.format, matrix.k);
   const auto column = static_cast<int>(row % kPanelWidth);
+  if (IsScaledFloat(traits)) return UnpackScaledRow(matrix, panel, column, out);
   if (traits.integer) {
     for (std::int64_t index = 0; index * kWeightBlock < matrix.k; ++index) {
       const BlockView block(traits, panel, matrix.k, index);

@@ -11,6 +11,7 @@
 #include "kernels/cpu_features.h"
 #include "kernels/kernel_cases.h"
 #include "kernels/kernel_table.h"
+#include "kernels/weight_layout.h"
 
 namespace quire::kernels {
 namespace {
@@ -105,6 +106,44 @@ TEST(Formats, IntegerRowsComeBackAsScaleTimesCodeMinusMin) {
       }
     }
   }
+}
+
+TEST(Formats, ScaledFloatsComeBackAsScaleTimesValue) {
+  std::mt19937 rng(9);
+  for (const WeightFormat format : {WeightFormat::kFp8E4m3, WeightFormat::kFp8E5m2, WeightFormat::kNf4}) {
+    const FormatTraits& traits = Traits(format);
+    const std::int64_t k = 301, groups = (k + traits.group - 1) / traits.group;  // the last group is short, and odd
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(16 * k));
+    for (auto& c : codes) {
+      do c = static_cast<std::uint8_t>(rng() % static_cast<unsigned>(traits.code_max + 1));
+      while (!std::isfinite(CodeValue(format, c)));
+    }
+    std::vector<float> scales(static_cast<std::size_t>(16 * groups));
+    for (auto& s : scales) s = static_cast<float>(rng() % 1000) * 1e-3f;
+    std::vector<WeightRow> rows(16);
+    for (std::int64_t r = 0; r < 16; ++r) {
+      rows[static_cast<std::size_t>(r)] = {.codes = codes.data() + r * k, .scales = scales.data() + r * groups};
+    }
+    auto panel = AlignedBuffer::Allocate(PanelBytes(format, k)).value();
+    PackPanel(format, k, rows, panel.data());
+    const PackedMatrix matrix{.format = format, .n = 16, .k = k, .data = panel.data()};
+    std::vector<float> out(static_cast<std::size_t>(k));
+    for (std::int64_t r = 0; r < 16; ++r) {
+      UnpackRow(matrix, r, out.data());
+      for (std::int64_t i = 0; i < k; ++i) {
+        const float value = CodeValue(format, codes[static_cast<std::size_t>(r * k + i)]);
+        const float expected = scales[static_cast<std::size_t>(r * groups + i / traits.group)] * value;
+        ASSERT_EQ(out[static_cast<std::size_t>(i)], expected) << traits.name << " row " << r << " element " << i;
+      }
+    }
+  }
+  EXPECT_EQ(CodeValue(WeightFormat::kFp8E4m3, 0x7E), 448);
+  EXPECT_EQ(CodeValue(WeightFormat::kFp8E4m3, 0x81), -0x1p-9f);
+  EXPECT_EQ(CodeValue(WeightFormat::kFp8E5m2, 0x7B), 57344);
+  EXPECT_EQ(CodeValue(WeightFormat::kFp8E5m2, 0x01), 0x1p-16f);
+  EXPECT_EQ(CodeValue(WeightFormat::kNf4, 7), 0);
+  EXPECT_EQ(PanelBytes(WeightFormat::kFp8E4m3, 301), 2u * (64 + 128 * 16) + 64 + 46 * 16);
+  EXPECT_EQ(PanelBytes(WeightFormat::kNf4, 128), 2u * (64 + 64 * 8));
 }
 
 // One group of 32 or 16 written by hand: which bits of which byte a code is in.

@@ -12,6 +12,7 @@
 #include "kernels/activation_layout.h"
 #include "kernels/kernel_cases.h"
 #include "kernels/kernels_test_util.h"
+#include "kernels/weight_layout.h"
 
 namespace quire::kernels {
 namespace {
@@ -77,7 +78,10 @@ std::vector<std::int64_t> InnerSizes(WeightFormat format) {
 double RelativeBound(const KernelTable& table, WeightFormat format, std::int64_t k) {
   const double u = 0x1p-24;
   const bool integer = Traits(format).integer;
-  const double n = integer ? 2.0 * 16 + static_cast<double>((k + 255) / 256) + 2 : static_cast<double>(k) + 2;
+  const bool scaled = IsScaledFloat(Traits(format));  // a chain within a group, one over the groups, and the weight
+  const double n = integer  ? 2.0 * 16 + static_cast<double>((k + 255) / 256) + 2
+                   : scaled ? 128 + static_cast<double>((k + 63) / 64) + 2
+                            : static_cast<double>(k) + 2;
   const double rounding = n * u / (1 - n * u);
   return table.activation_kind(format) == ActivationKind::kBf16 ? rounding + 0x1p-8 * (1 + rounding) : rounding;
 }

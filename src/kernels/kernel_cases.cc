@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/weight_layout.h"
+
 namespace quire::kernels {
 namespace {
 
@@ -31,16 +33,20 @@ struct RandomRow {
   RandomRow(WeightFormat format, std::int64_t k, Random* random) {
     const FormatTraits& traits = Traits(format);
     const auto size = static_cast<std::size_t>(k);
-    if (!traits.integer) {
+    if (traits.code_bits == 0) {
       values.resize(size);
       for (float& value : values) value = random->Uniform(-0.05f, 0.05f);
       return;
     }
     codes.resize(size);
     const auto num_codes = static_cast<std::uint64_t>(traits.code_max) + 1;
-    for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(random->Next() % num_codes);
+    for (std::uint8_t& code : codes) {
+      code = static_cast<std::uint8_t>(random->Next() % num_codes);
+      if (IsScaledFloat(traits) && !std::isfinite(CodeValue(format, code))) code = 0;
+    }
     const bool is_super = traits.scale == ScaleType::kSuper;
-    const std::size_t groups = size / static_cast<std::size_t>(traits.group);
+    const auto group = static_cast<std::size_t>(traits.group);
+    const std::size_t groups = (size + group - 1) / group;
     scales.resize(is_super ? size / 256 : groups);
     mins.resize(scales.size());
     for (float& scale : scales) scale = ToFloat(ToF16(random->Uniform(1e-4f, 1e-3f)));
@@ -64,9 +70,11 @@ struct RandomRow {
             .min_codes = min_codes.data()};
   }
 
-  float Magnitude(const FormatTraits& traits, std::size_t i) const {
-    if (!traits.integer) return std::abs(values[i]) * 1.01f;  // before it was rounded to its type
+  float Magnitude(WeightFormat format, std::size_t i) const {
+    const FormatTraits& traits = Traits(format);
+    if (traits.code_bits == 0) return std::abs(values[i]) * 1.01f;  // before it was rounded to its type
     const std::size_t group = i / static_cast<std::size_t>(traits.group);
+    if (!traits.integer) return std::abs(scales[group] * CodeValue(format, codes[i]));
     const auto value = [&](ScaleType type, const std::vector<float>& coarse, const std::vector<std::int8_t>& fine) {
       if (type == ScaleType::kNone) return 0.0f;
       return type == ScaleType::kSuper ? coarse[i / 256] * static_cast<float>(fine[group]) : coarse[group];
@@ -90,7 +98,6 @@ constexpr ProjectionShape kRealProjections[] = {
 
 Result<RandomMatrix> MakeRandomMatrix(WeightFormat format, std::int64_t n, std::int64_t k, std::uint64_t seed,
                                       bool with_magnitudes) {
-  const FormatTraits& traits = Traits(format);
   const std::size_t panel_bytes = PanelBytes(format, k);
   RandomMatrix matrix;
   QUIRE_TRY(matrix.memory, AlignedBuffer::Allocate(static_cast<std::size_t>(NumPanels(n)) * panel_bytes));
@@ -103,7 +110,7 @@ Result<RandomMatrix> MakeRandomMatrix(WeightFormat format, std::int64_t n, std::
     for (std::int64_t row = panel * kPanelWidth; row < end; ++row) {
       rows.emplace_back(format, k, &random);
       for (std::int64_t i = 0; with_magnitudes && i < k; ++i) {
-        matrix.magnitudes.push_back(rows.back().Magnitude(traits, static_cast<std::size_t>(i)));
+        matrix.magnitudes.push_back(rows.back().Magnitude(format, static_cast<std::size_t>(i)));
       }
     }
     for (const RandomRow& row : rows) views.push_back(row.View());

@@ -23,6 +23,8 @@ namespace quire::kernels {
 //
 //   kF32, kF16   panel [k][16]
 //   kBf16        panel [ceil(k/2)][16][2]: the pairs that vdpbf16ps wants
+//   kFp8*, kNf4  codes of 8 or 4 bits that stand for floats, with a scale for each group of the inner dimension (the last
+//                may be shorter):  w = scale · value(code)
 //   the others   integer codes of 4, 5, 6 or 8 bits with a scale, and in some formats a minimum, for each group of
 //                the inner dimension:  w = scale · (code − zero_point) − min
 //                or, with a table,     w = scale · table[code]
@@ -46,8 +48,11 @@ enum class WeightFormat : std::uint8_t {
   kInt4Super16,     // the same with groups of 16: Q2_K
   kIq4Group32,      // a table of 16 integers, scales F32: IQ4_NL, IQ4_XS
   kMxfp4Group32,    // the doubles of the 16 values of FP4 E2M1, scales F32: MXFP4
+  kFp8E4m3,         // groups of 128, scales F32
+  kFp8E5m2,         // likewise
+  kNf4,             // groups of 64, scales F32: bitsandbytes' normal floats
 };
-inline constexpr int kNumWeightFormats = 15;
+inline constexpr int kNumWeightFormats = 18;
 inline constexpr int kPanelWidth = 16;
 
 // What a scale or minimum of a group is stored as. kSuper: an s8 for the group, which multiplies an F16 of the block.
@@ -56,8 +61,8 @@ enum class ScaleType : std::uint8_t { kNone, kF16, kF32, kSuper };
 struct FormatTraits {
   std::string_view name;
   bool integer;
-  int code_bits;   // 0 in float formats
-  int group;       // inner elements that share a scale; 1 for float formats
+  int code_bits;   // 0 in F32, F16 and BF16
+  int group;       // inner elements that share a scale; 1 where there is none
   int zero_point;  // what a code that stands for 0 is; with a table: 128, added to its values
   ScaleType scale;
   ScaleType min;             // kNone: the format has none
@@ -79,13 +84,13 @@ struct PackedMatrix {
   const std::byte* data = nullptr;  // [NumPanels(n)][PanelBytes(format, k)]
 };
 
-// One row of W on its way from a file into a panel. Float formats read `values` only. Integer formats read `codes`,
+// One row of W on its way from a file into a panel. F32, F16 and BF16 read `values` only. The others read `codes`,
 // `scales` and, where there are minima, `mins`; these have one entry for each group, or for each block of 256 in the
 // formats with two levels of scales, which read `scale_codes` and `min_codes` for each group too.
 struct WeightRow {
   const float* values = nullptr;             // [k]
   const std::uint8_t* codes = nullptr;       // [k]
-  const float* scales = nullptr;             // [k / group] or [k / 256]
+  const float* scales = nullptr;             // [⌈k / group⌉] or [k / 256]
   const float* mins = nullptr;               // likewise
   const std::int8_t* scale_codes = nullptr;  // [k / group]
   const std::int8_t* min_codes = nullptr;    // [k / group]

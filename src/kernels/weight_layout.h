@@ -28,6 +28,24 @@ inline constexpr std::int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -
                                                1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr std::int8_t kMxfp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
+// The quantiles of a normal distribution that NF4's codes stand for (Dettmers et al., QLoRA, appendix E).
+inline constexpr float kNf4Values[16] = {-1.0f,
+                                         -0.6961928009986877f,
+                                         -0.5250730514526367f,
+                                         -0.39491748809814453f,
+                                         -0.28444138169288635f,
+                                         -0.18477343022823334f,
+                                         -0.09105003625154495f,
+                                         0.0f,
+                                         0.07958029955625534f,
+                                         0.16093020141124725f,
+                                         0.24611230194568634f,
+                                         0.33791524171829224f,
+                                         0.44070982933044434f,
+                                         0.5626170039176941f,
+                                         0.7229568362236023f,
+                                         1.0f};
+
 // In the order of the enumeration. Codes of formats whose zero point is not 128 have at most 7 bits, so that the 16-bit
 // pair sums of AVX2 cannot saturate: 2 · 127 · 127 = 32,258 ≤ 32,767.
 // clang-format off
@@ -48,6 +66,9 @@ inline constexpr std::array<FormatTraits, kNumWeightFormats> kFormatTraits = {{
     {"int4k16",    true,  4, 16, 0,   ScaleType::kSuper, ScaleType::kSuper, nullptr,      15},
     {"iq4g32",     true,  4, 32, 128, ScaleType::kF32,   ScaleType::kNone,  kIq4Values,   15},
     {"mxfp4g32",   true,  4, 32, 128, ScaleType::kF32,   ScaleType::kNone,  kMxfp4Values, 15},
+    {"fp8e4m3",    false, 8, 128, 0,  ScaleType::kF32,   ScaleType::kNone,  nullptr,      255},
+    {"fp8e5m2",    false, 8, 128, 0,  ScaleType::kF32,   ScaleType::kNone,  nullptr,      255},
+    {"nf4",        false, 4, 64, 0,   ScaleType::kF32,   ScaleType::kNone,  nullptr,      15},
 }};
 // clang-format on
 
@@ -86,6 +107,31 @@ struct BlockLayout {
     bytes = codes + groups * GroupCodeBytes(traits);
   }
 };
+
+// Formats whose codes stand for floats: a panel is a row of groups, a group is |scale0 … scale15| F32 and then the codes
+// of all 16 outputs for inner element 0, for element 1, … With 4 bits, elements 2i and 2i + 1 share bytes, low nibbles
+// first.
+constexpr bool IsScaledFloat(const FormatTraits& traits) {
+  return !traits.integer && traits.code_bits > 0;
+}
+
+struct ScaledGroup {
+  std::int64_t elements;
+  std::size_t codes = kPanelWidth * 4, pair_bytes, bytes;  // pair_bytes: codes of two inner elements
+
+  constexpr explicit ScaledGroup(WeightFormat format)
+      : elements(kFormatTraits[static_cast<std::size_t>(format)].group),
+        pair_bytes(static_cast<std::size_t>(kFormatTraits[static_cast<std::size_t>(format)].code_bits) * 4),
+        bytes(codes + static_cast<std::size_t>(elements) / 2 * pair_bytes) {}
+};
+
+// What scales are stored multiplied with: E4M3 codes are read as F16, in which they are worth 2^-8 of themselves.
+constexpr float ScaleFactor(WeightFormat format) {
+  return format == WeightFormat::kFp8E4m3 ? 256.0f : 1.0f;
+}
+
+// The float that a code stands for.
+float CodeValue(WeightFormat format, std::uint8_t code);
 
 // One block of a panel, for scalar code: elements and groups are counted from the block's beginning.
 class BlockView {

@@ -7,6 +7,7 @@
 #include "kernels/generic/integer_codes.inl.h"
 #include "kernels/generic/gemm_int8.inl.h"
 #include "kernels/generic/gemm_float.inl.h"
+#include "kernels/generic/gemm_scaled.inl.h"
 #include "kernels/generic/gemm.inl.h"
 #include "kernels/generic/kv_cache.inl.h"
 #include "kernels/generic/attention.inl.h"

@@ -47,5 +47,11 @@ inline void Gemm(const GemmArgs& args) {
       return GemmInt8<WeightFormat::kIq4Group32>(args);
     case WeightFormat::kMxfp4Group32:
       return GemmInt8<WeightFormat::kMxfp4Group32>(args);
+    case WeightFormat::kFp8E4m3:
+      return GemmScaled<Fp8E4m3Codes>(args);
+    case WeightFormat::kFp8E5m2:
+      return GemmScaled<Fp8E5m2Codes>(args);
+    case WeightFormat::kNf4:
+      return GemmScaled<Nf4Codes>(args);
   }
 }

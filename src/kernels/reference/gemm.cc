@@ -23,7 +23,24 @@ float FloatWeight(WeightFormat format, const std::byte* panel, std::int64_t i, s
   return ToFloat(Bf16{LoadAt<std::uint16_t>(panel, (i / 2 * kPanelWidth + column) * 2 + i % 2)});
 }
 
+double ScaledDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
+  const ScaledGroup layout(weights.format);
+  double total = 0;
+  for (std::int64_t begin = 0; begin < weights.k; begin += layout.elements, panel += layout.bytes) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < std::min(layout.elements, weights.k - begin); ++i) {
+      const std::byte* pair = panel + layout.codes + static_cast<std::size_t>(i / 2) * layout.pair_bytes;
+      const int code = layout.pair_bytes == kPanelWidth ? std::to_integer<int>(pair[column]) >> (i % 2 * 4) & 15
+                                                        : std::to_integer<int>(pair[i % 2 * kPanelWidth + column]);
+      sum += double{LoadAt<float>(row, begin + i)} * double{CodeValue(weights.format, static_cast<std::uint8_t>(code))};
+    }
+    total += sum * double{LoadAt<float>(panel, column)} / double{ScaleFactor(weights.format)};
+  }
+  return total;
+}
+
 double FloatDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
+  if (IsScaledFloat(Traits(weights.format))) return ScaledDot(weights, panel, column, row);
   double sum = 0;
   for (std::int64_t i = 0; i < weights.k; ++i) {
     sum += double{LoadAt<float>(row, i)} * double{FloatWeight(weights.format, panel, i, column)};

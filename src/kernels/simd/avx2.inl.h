@@ -275,3 +275,18 @@ QUIRE_INLINE F32 LoadFp8(const std::byte* p) {
   const __m256i f16 = _mm256_or_si256(half, nan);
   return {_mm256_cvtph_ps(_mm256_castsi256_si128(f16)), _mm256_cvtph_ps(_mm256_extracti128_si256(f16, 1))};
 }
+// 16 bytes that are the upper halves of F16s: FP8 E5M2.
+QUIRE_INLINE F32 LoadUpperHalves(const std::byte* p) {
+  const __m256i bytes = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i f16 = _mm256_slli_epi16(bytes, 8);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(f16)), _mm256_cvtph_ps(_mm256_extracti128_si256(f16, 1))};
+}
+QUIRE_INLINE __m256 LookUpHalf(const float* table, __m256i index) {
+  const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
+  const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));  // bit 3 becomes the sign
+}
+// table[index] of 16 floats, for every lane.
+QUIRE_INLINE F32 LookUp16(const float* table, I32 index) {
+  return {LookUpHalf(table, index.lo), LookUpHalf(table, index.hi)};
+}

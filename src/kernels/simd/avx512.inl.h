@@ -236,3 +236,12 @@ QUIRE_INLINE F32 LoadFp8(const std::byte* p) {
   const __m256i nan = _mm256_and_si256(_mm256_add_epi16(half, _mm256_set1_epi16(0x0080)), _mm256_set1_epi16(0x4000));
   return _mm512_cvtph_ps(_mm256_or_si256(half, nan));
 }
+// 16 bytes that are the upper halves of F16s: FP8 E5M2.
+QUIRE_INLINE F32 LoadUpperHalves(const std::byte* p) {
+  const __m256i bytes = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_cvtph_ps(_mm256_slli_epi16(bytes, 8));
+}
+// table[index] of 16 floats, for every lane.
+QUIRE_INLINE F32 LookUp16(const float* table, I32 index) {
+  return _mm512_permutexvar_ps(index, _mm512_loadu_ps(table));
+}
