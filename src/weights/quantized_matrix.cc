@@ -97,6 +97,7 @@ Result<> CheckIsMatrix(const TensorSource& tensor) {
 Result<std::vector<float>> ReadFiniteFloats(const TensorSource& tensor) {
   const std::int64_t size = tensor.rows() * tensor.columns();
   std::vector<float> values(static_cast<std::size_t>(size));
+  if (size == 0) return values;  // whose address is null
   tensor.type->dequantize_row(tensor.data.data(), size, values.data());
   const auto bad = std::ranges::find_if(values, [](float value) { return !std::isfinite(value); });
   if (bad != values.end()) {
