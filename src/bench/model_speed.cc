@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <sstream>
+#include <vector>
 
 #include "base/counter_rng.h"
 #include "base/json.h"
 
 namespace quire::bench {
 namespace {
+
+constexpr int kTokensMax = 1 << 20;
+constexpr int kSequencesMax = 4096;
 
 // Distinguishes the prompts of all runs of this process from each other, so that the prefix cache never helps.
 std::uint64_t NextRun() {
@@ -69,8 +74,12 @@ std::string ModelBenchResult::ToJson() const {
       .Int(measured.num_tokens)
       .Key("num_sequences")
       .Int(measured.num_sequences)
+      .Key("context")
+      .Int(measured.context)
       .Key("seconds")
       .Double(seconds)
+      .Key("prompt_seconds")
+      .Double(prompt_seconds)
       .Key("tokens_per_second")
       .Double(tokens_per_second)
       .EndObject();
@@ -80,19 +89,27 @@ std::string ModelBenchResult::ToJson() const {
 Result<ModelBenchCase> ParseModelBenchCase(std::string_view text) {
   std::istringstream in{std::string(text)};
   std::string kind;
-  ModelBenchCase parsed;
-  in >> kind >> parsed.num_tokens;
-  bool good = !in.fail() && (kind == "prefill" || kind == "decode");
-  if (kind == "decode") {
-    parsed.kind = ModelBenchCase::Kind::kDecode;
-    in >> parsed.num_sequences;
-    good = good && !in.fail();
+  in >> kind;
+  std::vector<int> numbers;
+  for (std::string word; in >> word;) {
+    int number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    const bool is_number = error == std::errc() && end == word.data() + word.size();
+    numbers.push_back(is_number ? number : 0);  // which is refused below
   }
-  if (!good || parsed.num_tokens < 1 || parsed.num_tokens > (1 << 20) || parsed.num_sequences < 1 ||
-      parsed.num_sequences > 4096) {
-    return FailParam("case", "\"{}\" is not a case; write \"prefill TOKENS\" or \"decode STEPS SEQUENCES\"", text);
+  const bool in_bounds = std::ranges::all_of(numbers, [](int n) { return n >= 1 && n <= kTokensMax; });
+  if (in_bounds && kind == "prefill" && numbers.size() == 1) return ModelBenchCase{.num_tokens = numbers[0]};
+  if (in_bounds && kind == "decode" && (numbers.size() == 2 || numbers.size() == 3)) {
+    const ModelBenchCase decode{.kind = ModelBenchCase::Kind::kDecode,
+                                .num_tokens = numbers[0],
+                                .num_sequences = numbers[1],
+                                .context = numbers.size() == 3 ? numbers[2] : 1};
+    if (decode.num_sequences <= kSequencesMax && (decode.num_sequences == 1 || decode.context == 1)) return decode;
   }
-  return parsed;
+  return FailParam("case",
+                   "\"{}\" is not a case; write \"prefill TOKENS\", \"decode STEPS SEQUENCES\" or "
+                   "\"decode STEPS 1 CONTEXT\"",
+                   text);
 }
 
 Result<ModelBenchResult> RunModelBench(EngineClient* engine, const ModelBenchCase& bench_case) {
@@ -101,14 +118,15 @@ Result<ModelBenchResult> RunModelBench(EngineClient* engine, const ModelBenchCas
   const std::uint64_t run = NextRun();
   for (int sequence = 0; sequence < bench_case.num_sequences; ++sequence) {
     QUIRE_TRY_VOID(engine->Submit(MakeRequest(RequestId(run << 20 | static_cast<std::uint64_t>(sequence)), run,
-                                              prefill ? bench_case.num_tokens : 1,
+                                              prefill ? bench_case.num_tokens : bench_case.context,
                                               prefill ? 1 : bench_case.num_tokens + 1, info.vocab_size)));
   }
   QUIRE_TRY(const auto finished, Collect(engine, static_cast<std::size_t>(bench_case.num_sequences)));
 
   ModelBenchResult result{.measured = bench_case};
+  result.prompt_seconds = Seconds(finished[0].times.first_token - finished[0].times.first_scheduled);
   if (prefill) {
-    result.seconds = Seconds(finished[0].times.first_token - finished[0].times.first_scheduled);
+    result.seconds = result.prompt_seconds;
     result.tokens_per_second = bench_case.num_tokens / result.seconds;
     return result;
   }

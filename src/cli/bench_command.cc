@@ -70,7 +70,8 @@ void AddModelBench(CLI::App* bench, CommandSlot* slot) {
       bench->add_subcommand("model",
                             "prompt processing and generation alone, one JSON line a case\n\n"
                             "  quire bench model model.gguf --case \"prefill 512\" --case \"decode 128 8\"\n\n"
-                            "prefill N: one prompt of N tokens. decode N S: N steps of S sequences at the same time.");
+                            "prefill N: one prompt of N tokens. decode N S: N steps of S sequences at the same time.\n"
+                            "decode N 1 C: N steps after a prompt of C tokens, which is not counted.");
   auto flags = std::make_shared<ModelBenchFlags>();  // shared by the parser's callback and the flags that fill it
   command
       ->add_option("--case", flags->cases,
