@@ -127,6 +127,13 @@ Result<> RunKernels(KernelFlags flags) {
   if (flags.options.isas.empty()) {
     if (const auto tier = EnvironmentVariable("QUIRE_ISA")) flags.options.isas.push_back(*tier);
   }
+  if (flags.options.isas == std::vector<std::string>{"all"}) {
+    flags.options.isas.clear();
+    for (const kernels::KernelTable* table : kernels::AvailableKernels()) {
+      // The specification is hundreds of times slower: only when it is named.
+      if (table != &kernels::ReferenceKernels()) flags.options.isas.emplace_back(table->isa);
+    }
+  }
   for (const std::int64_t count : flags.options.row_counts) {
     if (count < 1 || count > 65536) return FailParam("rows", "{} rows; 1 to 65536 are possible", count);
   }
@@ -158,10 +165,12 @@ void AddMachineBenches(CLI::App* bench, CommandSlot* slot) {
       bench->add_subcommand("kernels",
                             "the matrix kernels on the shapes of real models, as a fraction of the machine's limits\n\n"
                             "  quire bench kernels --model qwen2.5-0.5b --format int8g32 --rows 1,512\n"
-                            "  quire bench kernels --isa avx2,avx512vnni --projection down_proj --json");
+                            "  quire bench kernels --isa all --projection down_proj --json");
   auto flags = std::make_shared<KernelFlags>();  // likewise
   kernels->add_flag("--json", flags->machine.json, "one JSON array instead of the table");
-  kernels->add_option("--isa", flags->options.isas, "tiers, separated by commas; default: QUIRE_ISA, or the best")
+  kernels
+      ->add_option("--isa", flags->options.isas,
+                   "tiers, separated by commas, or all that this CPU has; default: QUIRE_ISA, or the best")
       ->delimiter(',')
       ->group("Cases");
   kernels
