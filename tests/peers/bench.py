@@ -180,9 +180,8 @@ def main():
     library = llama.Library(args.peer_backend)
     machine = Machine(args.threads)
     print(f"quire against llama.cpp (backend {library.variant}), {args.threads} threads, medians of {args.pairs} pairs, tokens/s")
-    started, rows = machine.measure(), []
-    print(f"limits at the start: " + ", ".join(f"{key.rsplit('_per', 1)[0].replace('_', ' ')}/s {value:.1f}"
-                                                for key, value in started.items() if key != "num_threads"))
+    rows, at_start = [], machine.measure()
+    print("limits at the start: " + limits.describe(at_start))
     print(f"\n{HEADER}", flush=True)
     for shape in args.shapes:
         for kind in args.formats:

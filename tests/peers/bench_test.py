@@ -73,6 +73,9 @@ class LimitTest(unittest.TestCase):
         # A machine without BF16 products reports 0 of them.
         self.assertEqual(limits.peak_of({**MACHINE, "bf16_gflop_per_second": 0.0}, "BF16"), 250e9)
 
+    def test_the_limits_in_words(self):
+        self.assertEqual(limits.describe(MACHINE), "read 50.0 GB/s, INT8 1000 GOP/s, BF16 500 GFLOP/s, FP32 250 GFLOP/s")
+
     def test_works(self):
         self.assertEqual(limits.Work.parse("prefill2048").case, "prefill 2048")
         self.assertEqual(limits.Work.parse("decode1").case, "decode 128 1")

@@ -76,6 +76,11 @@ class ModelCost:
         return 4 * self.layers * self.heads * self.head_dim
 
 
+def describe(machine):
+    return (f"read {machine[READ]:.1f} GB/s, INT8 {machine[INTEGER]:.0f} GOP/s, BF16 {machine[BF16]:.0f} GFLOP/s, "
+            f"FP32 {machine[FMA]:.0f} GFLOP/s")
+
+
 def mean_context(work):
     """Tokens that a step of generation attends to, itself among them: 2 in the first, one more in each."""
     return (work.tokens + 3) / 2
