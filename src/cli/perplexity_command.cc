@@ -111,6 +111,8 @@ Result<> CheckSameTokens(const PerplexityFlags& flags, const Tokens& tokens, con
 Result<Side> OpenReference(const PerplexityFlags& flags, const Side& model, const Tokens& tokens) {
   engine::EngineOptions load = flags.load;
   load.model = flags.reference;
+  // So that a small type of the cache shows in the comparison, too.
+  if (load.kv_dtype != kernels::KvDtype::kF32) load.kv_dtype = kernels::KvDtype::kBf16;
   QUIRE_TRY(Side reference, OpenSide(std::move(load)));
   QUIRE_TRY_VOID(CheckSameVocabulary(model, reference));
   QUIRE_TRY_VOID(CheckSameTokens(flags, tokens, model, reference));
@@ -186,8 +188,10 @@ void AddPerplexityCommand(CLI::App* app, CommandSlot* slot) {
   FlagVisitor engine(command, "Engine");
   engine.Field("threads", flags->load.num_threads, "threads that compute; 0: one for each core that may be used");
   engine.Field("isa", flags->load.isa, "kernel tier; default: the variable QUIRE_ISA, or the best that this CPU has");
-  engine.Field("kv-cache-dtype", Choice(flags->load.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype, "bf16 or f32"),
-               "type of cached keys and values");
+  engine.Field("kv-cache-dtype",
+               Choice(flags->load.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype,
+                      "auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4"),
+               "type of cached keys and values; the reference has BF16 where this is smaller");
   SetRun(command, slot, "perplexity", [flags] {
     const Result<> measured = MeasurePerplexity(*flags);
     return measured ? kExitSuccess : ReportError("perplexity", measured.error());
