@@ -40,6 +40,43 @@ std::size_t UpperPlace(const FormatTraits& traits, int column) {
   return static_cast<std::size_t>(traits.group * kPanelWidth / 2 + column * 4);
 }
 
+// The pattern that holds all of four weights that are not zero. There is one: whoever packs has checked it.
+template <typename IsZero>
+std::size_t SparsePattern(IsZero is_zero) {
+  for (std::size_t pattern = 0; pattern < kSparsePatterns.size(); ++pattern) {
+    int outside = 0;
+    for (int place = 0; place < 4; ++place) {
+      const bool stored = kSparsePatterns[pattern][0] == place || kSparsePatterns[pattern][1] == place;
+      if (!stored && !is_zero(place)) ++outside;
+    }
+    if (outside == 0) return pattern;
+  }
+  CHECK(false);
+  return 0;
+}
+
+// A quad of kInt8Sparse24: stored values, and where the patterns of the quad and of its neighbour are.
+std::size_t SparsePatternPlace(const FormatTraits& traits, int quad, int column) {
+  return static_cast<std::size_t>(traits.group * kPanelWidth / 2 + quad / 2 * kPanelWidth + column);
+}
+void StoreSparseQuad(const FormatTraits& traits, int quad, int column, const std::uint8_t* four, std::byte* codes) {
+  const std::size_t pattern = SparsePattern([&](int place) { return four[place] == 0x80; });
+  for (std::size_t stored = 0; stored < 2; ++stored) {
+    const std::uint8_t code = four[kSparsePatterns[pattern][stored]];
+    codes[static_cast<std::size_t>(quad * 32 + column * 2) + stored] = static_cast<std::byte>(code ^ 0x80);
+  }
+  codes[SparsePatternPlace(traits, quad, column)] |= static_cast<std::byte>(pattern << (quad % 2 * 4));
+}
+int LoadSparseCode(const FormatTraits& traits, int element, int column, const std::byte* codes) {
+  const int quad = element / 4;
+  const int pattern = std::to_integer<int>(codes[SparsePatternPlace(traits, quad, column)]) >> (quad % 2 * 4) & 15;
+  for (std::size_t stored = 0; stored < 2; ++stored) {
+    if (kSparsePatterns[static_cast<std::size_t>(pattern)][stored] != element % 4) continue;
+    return std::to_integer<int>(codes[static_cast<std::size_t>(quad * 32 + column * 2) + stored]) ^ 0x80;
+  }
+  return 0x80;
+}
+
 // Into bits that are zero.
 void StoreQuad(const FormatTraits& traits, int quad, int column, std::uint32_t four, std::byte* codes) {
   const auto put = [&](std::size_t place, std::uint32_t bits) {
@@ -53,6 +90,7 @@ void StoreQuad(const FormatTraits& traits, int quad, int column, std::uint32_t f
 }
 
 int LoadCode(const FormatTraits& traits, int element, int column, const std::byte* codes) {
+  if (traits.sparse) return LoadSparseCode(traits, element, column, codes);
   const int quad = element / 4, upper_bits = traits.code_bits - 4;
   const auto byte = [&](std::size_t place) {
     return std::to_integer<int>(codes[place + static_cast<std::size_t>(element % 4)]);
@@ -106,6 +144,29 @@ void PackFloatRow(WeightFormat format, std::int64_t k, const float* values, int 
       StoreAt(panel, i * kPanelWidth + column, ToF16(values[i]).bits);
     } else {
       StoreAt(panel, (i / 2 * kPanelWidth + column) * 2 + i % 2, ToBf16(values[i]).bits);
+    }
+  }
+}
+
+void PackSparseFloatRow(std::int64_t k, const float* values, int column, std::byte* panel) {
+  CHECK(values != nullptr || k == 0);
+  for (std::int64_t quad = 0; quad < k / 4; ++quad, panel += kBf16SparseQuadBytes) {
+    const float* four = values + quad * 4;
+    const std::size_t pattern = SparsePattern([&](int place) { return four[place] == 0; });
+    for (std::size_t stored = 0; stored < 2; ++stored) {
+      StoreAt(panel, column * 2 + static_cast<int>(stored), ToBf16(four[kSparsePatterns[pattern][stored]]).bits);
+    }
+    panel[64 + column] = static_cast<std::byte>(pattern);
+  }
+}
+
+void UnpackSparseFloatRow(const PackedMatrix& matrix, const std::byte* panel, int column, float* out) {
+  std::fill_n(out, matrix.k, 0.0f);
+  for (std::int64_t quad = 0; quad < matrix.k / 4; ++quad, panel += kBf16SparseQuadBytes) {
+    const auto& places = kSparsePatterns[std::to_integer<std::size_t>(panel[64 + column])];
+    for (int stored = 0; stored < 2; ++stored) {
+      out[quad * 4 + places[static_cast<std::size_t>(stored)]] =
+          ToFloat(Bf16{LoadAt<std::uint16_t>(panel, column * 2 + stored)});
     }
   }
 }
@@ -165,6 +226,10 @@ void PackIntegerRow(const FormatTraits& traits, std::int64_t k, const WeightRow&
       std::byte* codes = base + layout.codes + static_cast<std::size_t>(group) * GroupCodeBytes(traits);
       const std::uint8_t* from = row.codes + block * kWeightBlock + group * traits.group;
       for (int quad = 0; quad < traits.group / 4; ++quad) {
+        if (traits.sparse) {
+          StoreSparseQuad(traits, quad, column, from + quad * 4, codes);
+          continue;
+        }
         StoreQuad(traits, quad, column, LoadAt<std::uint32_t>(reinterpret_cast<const std::byte*>(from), quad), codes);
       }
     }
@@ -210,6 +275,10 @@ std::size_t PanelBytes(WeightFormat format, std::int64_t k) {
   if (format == WeightFormat::kF32) return inner * kPanelWidth * 4;
   if (format == WeightFormat::kF16) return inner * kPanelWidth * 2;
   if (format == WeightFormat::kBf16) return (inner + 1) / 2 * kPanelWidth * 4;
+  if (format == WeightFormat::kBf16Sparse24) {
+    CHECK(k % 4 == 0);
+    return inner / 4 * kBf16SparseQuadBytes;
+  }
   if (IsScaledFloat(traits)) {
     const ScaledGroup layout(format);
     const std::int64_t rest = k % layout.elements;
@@ -232,6 +301,8 @@ void PackPanel(WeightFormat format, std::int64_t k, std::span<const WeightRow> r
       PackIntegerRow(traits, k, row, column, panel);
     } else if (IsScaledFloat(traits)) {
       PackScaledRow(format, k, row, column, panel);
+    } else if (traits.sparse) {
+      PackSparseFloatRow(k, row.values, column, panel);
     } else {
       PackFloatRow(format, k, row.values, column, panel);
     }
@@ -244,6 +315,7 @@ void UnpackRow(const PackedMatrix& matrix, std::int64_t row, float* out) {
   const std::byte* panel =
       matrix.data + static_cast<std::size_t>(row / kPanelWidth) * PanelBytes(matrix.format, matrix.k);
   const auto column = static_cast<int>(row % kPanelWidth);
+  if (matrix.format == WeightFormat::kBf16Sparse24) return UnpackSparseFloatRow(matrix, panel, column, out);
   if (IsScaledFloat(traits)) return UnpackScaledRow(matrix, panel, column, out);
   if (traits.integer) {
     for (std::int64_t index = 0; index * kWeightBlock < matrix.k; ++index) {

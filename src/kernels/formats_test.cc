@@ -73,6 +73,12 @@ TEST(Formats, IntegerRowsComeBackAsScaleTimesCodeMinusMin) {
     const std::int64_t k = is_super ? 512 : 352, groups = k / traits.group, coarse = is_super ? k / 256 : groups;
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(16 * k));
     for (auto& c : codes) c = static_cast<std::uint8_t>(rng() % static_cast<unsigned>(traits.code_max + 1));
+    for (std::size_t i = 0; traits.sparse && i < codes.size(); i += 4) {
+      const auto& stored = kSparsePatterns[rng() % kSparsePatterns.size()];
+      for (int place = 0; place < 4; ++place) {
+        if (place != stored[0] && place != stored[1]) codes[i + static_cast<std::size_t>(place)] = 128;
+      }
+    }
     std::vector<float> scales(static_cast<std::size_t>(16 * coarse)), mins(scales.size());
     for (auto& s : scales) s = ToFloat(ToF16(static_cast<float>(rng() % 1000) * 1e-4f));
     for (auto& m : mins) m = ToFloat(ToF16(static_cast<float>(rng() % 1000) * 1e-3f));
@@ -144,6 +150,20 @@ TEST(Formats, ScaledFloatsComeBackAsScaleTimesValue) {
   EXPECT_EQ(CodeValue(WeightFormat::kNf4, 7), 0);
   EXPECT_EQ(PanelBytes(WeightFormat::kFp8E4m3, 301), 2u * (64 + 128 * 16) + 64 + 46 * 16);
   EXPECT_EQ(PanelBytes(WeightFormat::kNf4, 128), 2u * (64 + 64 * 8));
+}
+
+TEST(Formats, SparseFloatsComeBackWhereTheyWere) {
+  const std::vector<float> w = {0, 1, 0, -2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 5};  // two, one, none, two of four
+  const WeightRow row{.values = w.data()};
+  auto panel = AlignedBuffer::Allocate(PanelBytes(WeightFormat::kBf16Sparse24, 16)).value();
+  EXPECT_EQ(panel.size(), 4u * 80);
+  PackPanel(WeightFormat::kBf16Sparse24, 16, {&row, 1}, panel.data());
+  EXPECT_EQ(std::to_integer<int>(panel.data()[64]), 4);           // places 1 and 3
+  EXPECT_EQ(std::to_integer<int>(panel.data()[3 * 80 + 64]), 5);  // places 2 and 3
+  const PackedMatrix matrix{.format = WeightFormat::kBf16Sparse24, .n = 1, .k = 16, .data = panel.data()};
+  std::vector<float> out(16, 7.0f);
+  UnpackRow(matrix, 0, out.data());
+  EXPECT_EQ(out, w);
 }
 
 // One group of 32 or 16 written by hand: which bits of which byte a code is in.

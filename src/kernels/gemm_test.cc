@@ -60,6 +60,7 @@ bool SameBits(const float* a, const float* b, std::int64_t n) {
 }
 
 std::vector<std::int64_t> InnerSizes(WeightFormat format) {
+  if (format == WeightFormat::kBf16Sparse24) return {4, 8, 12, 64, 260, 516, 1100};
   if (!Traits(format).integer) return {1, 2, 3, 16, 31, 64, 257, 515, 1100};
   const std::int64_t group = InnerStep(format);
   if (group == 256) return {256, 512, 768, 1024, 1280, 2048};
@@ -323,6 +324,9 @@ TEST(GemmInt8, DotsAreExactOnEveryTierForExtremeCodes) {
       };
       std::vector<std::uint8_t> codes(static_cast<std::size_t>(n * k));
       for (auto& c : codes) c = static_cast<std::uint8_t>(seed == 0 ? highest : code());
+      for (std::size_t i = 0; traits.sparse && i < codes.size(); i += 4) {
+        codes[i + rng() % 2] = codes[i + 2 + rng() % 2] = 128;
+      }
       const std::vector<float> ones(static_cast<std::size_t>(k / 16), 1.0f), zeros(ones.size(), 0.0f);
       const std::vector<std::int8_t> fine_ones(ones.size(), 1);
       std::vector<WeightRow> rows(static_cast<std::size_t>(n));

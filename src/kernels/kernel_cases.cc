@@ -36,6 +36,7 @@ struct RandomRow {
     if (traits.code_bits == 0) {
       values.resize(size);
       for (float& value : values) value = random->Uniform(-0.05f, 0.05f);
+      if (traits.sparse) ForUnstored(k, random, [&](std::size_t i) { values[i] = 0; });
       return;
     }
     codes.resize(size);
@@ -44,6 +45,7 @@ struct RandomRow {
       code = static_cast<std::uint8_t>(random->Next() % num_codes);
       if (IsScaledFloat(traits) && !std::isfinite(CodeValue(format, code))) code = 0;
     }
+    if (traits.sparse) ForUnstored(k, random, [&](std::size_t i) { codes[i] = 128; });
     const bool is_super = traits.scale == ScaleType::kSuper;
     const auto group = static_cast<std::size_t>(traits.group);
     const std::size_t groups = (size + group - 1) / group;
@@ -59,6 +61,17 @@ struct RandomRow {
     const auto draw = [&] { return static_cast<std::int8_t>(lowest + static_cast<int>(random->Next() % count)); };
     for (std::int8_t& code : scale_codes) code = draw();
     for (std::int8_t& code : min_codes) code = draw();
+  }
+
+  // Calls body with two of every four places.
+  template <typename Body>
+  static void ForUnstored(std::int64_t k, Random* random, Body body) {
+    for (std::int64_t quad = 0; quad < k / 4; ++quad) {
+      const auto& stored = kSparsePatterns[random->Next() % kSparsePatterns.size()];
+      for (int place = 0; place < 4; ++place) {
+        if (place != stored[0] && place != stored[1]) body(static_cast<std::size_t>(quad * 4 + place));
+      }
+    }
   }
 
   WeightRow View() const {

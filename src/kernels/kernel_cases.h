@@ -24,7 +24,7 @@ inline constexpr auto kAllWeightFormats = [] {
 // What the inner dimension must be a multiple of.
 inline std::int64_t InnerStep(WeightFormat format) {
   const FormatTraits& traits = Traits(format);
-  if (!traits.integer) return 1;
+  if (!traits.integer) return traits.sparse ? 4 : 1;
   return traits.scale == ScaleType::kSuper ? 256 : traits.group;
 }
 

@@ -51,8 +51,10 @@ enum class WeightFormat : std::uint8_t {
   kFp8E4m3,         // groups of 128, scales F32
   kFp8E5m2,         // likewise
   kNf4,             // groups of 64, scales F32: bitsandbytes' normal floats
+  kInt8Sparse24,    // as kInt8Group32F32, two of every four weights stored, the others 0
+  kBf16Sparse24,    // as kBf16, likewise; k is a multiple of 4
 };
-inline constexpr int kNumWeightFormats = 18;
+inline constexpr int kNumWeightFormats = 20;
 inline constexpr int kPanelWidth = 16;
 
 // What a scale or minimum of a group is stored as. kSuper: an s8 for the group, which multiplies an F16 of the block.
@@ -68,6 +70,7 @@ struct FormatTraits {
   ScaleType min;             // kNone: the format has none
   const std::int8_t* table;  // [16], or null: code c stands for table[c]
   int code_max;              // the largest code that PackPanel takes
+  bool sparse = false;       // of every four weights at most two are not 0, and two are stored
 };
 const FormatTraits& Traits(WeightFormat format);
 

@@ -9,6 +9,8 @@
 //     fewer    low nibbles [quads / 2][64]: bits 0–3 of byte b of quad 2i, and above them those of quad 2i + 1,
 //              then, for 5 or 6 bits, [64]: bits w·q … w·q + w − 1 of byte b are the upper bits of byte b of quad q,
 //              w = 1 or 2
+//     sparse   stored [quads][16][2] (s8), then patterns [quads / 2][16]: which two of the four inner elements a quad
+//              stores for an output (kSparsePatterns), 4 bits, those of quad 2i + 1 above those of quad 2i
 //
 // Scales before codes keep every quad in one cache line.
 #pragma once
@@ -69,8 +71,40 @@ inline constexpr std::array<FormatTraits, kNumWeightFormats> kFormatTraits = {{
     {"fp8e4m3",    false, 8, 128, 0,  ScaleType::kF32,   ScaleType::kNone,  nullptr,      255},
     {"fp8e5m2",    false, 8, 128, 0,  ScaleType::kF32,   ScaleType::kNone,  nullptr,      255},
     {"nf4",        false, 4, 64, 0,   ScaleType::kF32,   ScaleType::kNone,  nullptr,      15},
+    {"int8s24",    true,  8, 32, 128, ScaleType::kF32,   ScaleType::kNone,  nullptr,      255, true},
+    {"bf16s24",    false, 0, 1,  0,   ScaleType::kNone,  ScaleType::kNone,  nullptr,      0,   true},
 }};
 // clang-format on
+
+// The pairs of places that two of four weights can be stored for.
+inline constexpr int kNumSparsePatterns = 6;
+inline constexpr std::array<std::array<int, 2>, kNumSparsePatterns> kSparsePatterns = {
+    {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}};
+
+// For each pattern the four bytes that a shuffle makes of a lane's stored values: byte i of the result is that byte of the
+// lane, or zero (0x80). With one byte a value a quad of four; with two bytes a value the values at `first` and first + 1.
+constexpr std::array<std::uint32_t, 16> SparseShuffle(int value_bytes, int first) {
+  std::array<std::uint32_t, 16> table{};
+  for (std::size_t pattern = 0; pattern < kNumSparsePatterns; ++pattern) {
+    for (int byte = 0; byte < 4; ++byte) {
+      const int place = first + byte / value_bytes, in_value = byte % value_bytes;
+      std::uint32_t from = 0x80;
+      for (int stored = 0; stored < 2; ++stored) {
+        if (kSparsePatterns[pattern][static_cast<std::size_t>(stored)] == place) {
+          from = static_cast<std::uint32_t>(stored * value_bytes + in_value);
+        }
+      }
+      table[pattern] |= from << (8 * byte);
+    }
+  }
+  return table;
+}
+inline constexpr std::array<std::uint32_t, 16> kSparseBytes = SparseShuffle(1, 0);
+inline constexpr std::array<std::uint32_t, 16> kSparseLowerPair = SparseShuffle(2, 0);
+inline constexpr std::array<std::uint32_t, 16> kSparseUpperPair = SparseShuffle(2, 2);
+
+// The panel of kBf16Sparse24: for every four inner elements the stored values [16][2], then the patterns [16], a byte each.
+inline constexpr std::size_t kBf16SparseQuadBytes = 64 + 16;
 
 // Bytes of the scales of one group of a panel.
 constexpr std::size_t GroupScaleBytes(ScaleType type) {
@@ -89,6 +123,7 @@ constexpr std::size_t GroupScaleBytes(ScaleType type) {
 
 constexpr std::size_t GroupCodeBytes(const FormatTraits& traits) {
   const auto group = static_cast<std::size_t>(traits.group);
+  if (traits.sparse) return group * kPanelWidth / 2 + group * kPanelWidth / 8;
   if (traits.code_bits == 8) return group * kPanelWidth;
   return group * kPanelWidth / 2 + (traits.code_bits > 4 ? 64 : 0);
 }

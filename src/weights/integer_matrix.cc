@@ -72,6 +72,7 @@ bool Holds(WeightFormat format, const IntegerCodes& codes) {
 }
 
 WeightFormat ChooseFormat(const IntegerCodes& codes) {
+  if (codes.sparse && Holds(WeightFormat::kInt8Sparse24, codes)) return WeightFormat::kInt8Sparse24;
   const auto format = std::ranges::find_if(kPanels, [&](WeightFormat candidate) { return Holds(candidate, codes); });
   return format == kPanels.end() ? WeightFormat::kF32 : *format;
 }

@@ -102,6 +102,7 @@ struct IntegerCodes {
   std::vector<float> scales;                                        // [rows, num_groups], finite
   std::vector<std::uint8_t> zeros;                                  // [rows, num_groups], or one value for all
   std::function<void(std::int64_t row, std::uint8_t* codes)> read;  // [columns], called by several threads
+  bool sparse = false;                                              // of every four at most two differ from the zero
 };
 // Chooses the panel format and, where it brings groups together, the order of the columns.
 std::unique_ptr<MatrixSource> MakeIntegerMatrix(MatrixInfo info, IntegerCodes codes);

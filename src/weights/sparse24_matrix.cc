@@ -80,7 +80,8 @@ OpenedMatrix OpenSparseInt8(MatrixTensors* tensors, MatrixInfo info, const Spars
                      .num_groups = scales.num_groups,
                      .group_of_column = ContiguousGroups(sparse.columns, scales.num_groups),
                      .scales = std::move(scales.values),
-                     .zeros = {128}};
+                     .zeros = {128},
+                     .sparse = true};
   codes.read = [sparse](std::int64_t row, std::uint8_t* out) {
     const std::byte* stored = sparse.values->data.data() + row * sparse.values->columns();
     std::fill_n(out, sparse.columns, std::uint8_t{128});
@@ -116,7 +117,7 @@ OpenedMatrix OpenSparse24(const ModelSource& source, const QuantizationConfig&, 
   const std::string_view type = sparse.values->type->name;
   if (type == "I8") return OpenSparseInt8(&tensors, std::move(info), sparse);
   info.type_name = type == "BF16" ? "BF16 2:4" : type == "F16" ? "F16 2:4" : "F32 2:4";
-  info.packed = sparse.values->type->packed;
+  info.packed = type == "BF16" ? WeightFormat::kBf16Sparse24 : sparse.values->type->packed;
   info.tensors = tensors.Take();
   info.quantized_layout = true;
   return std::make_unique<Sparse24Floats>(std::move(info), sparse);

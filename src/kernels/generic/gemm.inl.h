@@ -2,7 +2,8 @@
 
 inline ActivationKind KindOf(WeightFormat format) {
   if (Traits(format).integer) return ActivationKind::kInt8;
-  return format == WeightFormat::kBf16 && kBf16Activations ? ActivationKind::kBf16 : ActivationKind::kF32;
+  const bool is_bf16 = format == WeightFormat::kBf16 || format == WeightFormat::kBf16Sparse24;
+  return is_bf16 && kBf16Activations ? ActivationKind::kBf16 : ActivationKind::kF32;
 }
 
 inline void Gemm(const GemmArgs& args) {
@@ -47,6 +48,10 @@ inline void Gemm(const GemmArgs& args) {
       return GemmInt8<WeightFormat::kIq4Group32>(args);
     case WeightFormat::kMxfp4Group32:
       return GemmInt8<WeightFormat::kMxfp4Group32>(args);
+    case WeightFormat::kInt8Sparse24:
+      return GemmInt8<WeightFormat::kInt8Sparse24>(args);
+    case WeightFormat::kBf16Sparse24:
+      return GemmFloat<Bf16SparseWeights>(KindOf(format), args);
     case WeightFormat::kFp8E4m3:
       return GemmScaled<Fp8E4m3Codes>(args);
     case WeightFormat::kFp8E5m2:

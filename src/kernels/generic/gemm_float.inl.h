@@ -29,6 +29,29 @@ struct Bf16Weights {
   QUIRE_INLINE static F32 Dot(F32 sum, Weights w, Input a) { return DotPair(sum, w, a); }
 };
 
+// Two pairs a step, expanded with zeros where nothing is stored: the same sums as of kBf16.
+struct Bf16SparseWeights {
+  static constexpr std::int64_t kInner = 4, kStepBytes = kBf16SparseQuadBytes, kInputBytes = 4 * sizeof(Element);
+  struct Weights {
+    PairWeights lower, upper;
+  };
+  struct Input {
+    PairInput lower, upper;
+  };
+  QUIRE_INLINE static Weights Load(const std::byte* p) {
+    const I32 stored = LoadI(p), pattern = LoadUnsignedBytes(p + 64);
+    return {PairsOf(PickBytes<4>(stored, kSparseLowerPair.data(), pattern)),
+            PairsOf(PickBytes<4>(stored, kSparseUpperPair.data(), pattern))};
+  }
+  QUIRE_INLINE static Input LoadInput(const std::byte* p) {
+    const auto* elements = reinterpret_cast<const Element*>(p);
+    return {LoadPairInput(elements), LoadPairInput(elements + 2)};
+  }
+  QUIRE_INLINE static F32 Dot(F32 sum, Weights w, Input a) {
+    return DotPair(DotPair(sum, w.lower, a.lower), w.upper, a.upper);
+  }
+};
+
 struct FloatWalk {
   std::size_t row_bytes, panel_bytes;
   std::int64_t ld_out, num_steps, step_begin, step_end;

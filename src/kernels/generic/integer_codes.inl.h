@@ -31,7 +31,12 @@ struct PackedCodes {
   }
   // Unsigned; with a table: its value + 128.
   QUIRE_INLINE static I32 Quad(const std::byte* codes, int q) {
-    if constexpr (kTraits.code_bits == 8) {
+    if constexpr (kTraits.sparse) {
+      const I32 both = LoadUnsignedBytes(codes + kGroup * 8 + q / 2 * 16);
+      const I32 pattern = q % 2 == 0 ? AndI(both, SetI(15)) : UpperNibbles(both);
+      const I32 values = PickBytes<2>(SpreadQuarters(codes + q * 32), kSparseBytes.data(), pattern);
+      return XorI(values, SetBytes(0x80));
+    } else if constexpr (kTraits.code_bits == 8) {
       return LoadI(codes + q * 64);
     } else {
       const I32 both = LoadI(codes + q / 2 * 64);

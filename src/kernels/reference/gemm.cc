@@ -39,7 +39,20 @@ double ScaledDot(const PackedMatrix& weights, const std::byte* panel, std::int64
   return total;
 }
 
+double SparseDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
+  double sum = 0;
+  for (std::int64_t quad = 0; quad < weights.k / 4; ++quad, panel += kBf16SparseQuadBytes) {
+    const auto& places = kSparsePatterns[std::to_integer<std::size_t>(panel[64 + column])];
+    for (int stored = 0; stored < 2; ++stored) {
+      const float w = ToFloat(Bf16{LoadAt<std::uint16_t>(panel, column * 2 + stored)});
+      sum += double{LoadAt<float>(row, quad * 4 + places[static_cast<std::size_t>(stored)])} * double{w};
+    }
+  }
+  return sum;
+}
+
 double FloatDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
+  if (weights.format == WeightFormat::kBf16Sparse24) return SparseDot(weights, panel, column, row);
   if (IsScaledFloat(Traits(weights.format))) return ScaledDot(weights, panel, column, row);
   double sum = 0;
   for (std::int64_t i = 0; i < weights.k; ++i) {

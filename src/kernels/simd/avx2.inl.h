@@ -290,3 +290,29 @@ QUIRE_INLINE __m256 LookUpHalf(const float* table, __m256i index) {
 QUIRE_INLINE F32 LookUp16(const float* table, I32 index) {
   return {LookUpHalf(table, index.lo), LookUpHalf(table, index.hi)};
 }
+
+// ---- Two of four
+// -----------------------------------------------------------------------------------------------------
+QUIRE_INLINE I32 XorI(I32 a, I32 b) {
+  return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+}
+// 32 bytes, eight to the lower half of each 128 bits.
+QUIRE_INLINE I32 SpreadQuarters(const std::byte* p) {
+  const auto* halves = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_permute4x64_epi64(_mm256_castsi128_si256(_mm_loadu_si128(halves)), 0x50),
+          _mm256_permute4x64_epi64(_mm256_castsi128_si256(_mm_loadu_si128(halves + 1)), 0x50)};
+}
+template <int kStep>
+QUIRE_INLINE __m256i PickHalf(__m256i source, const std::uint32_t* table, __m256i index) {
+  const __m256i picked =
+      _mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table)), index);
+  constexpr int kFour = 0x01010101 * kStep;
+  return _mm256_shuffle_epi8(source, _mm256_add_epi8(picked, _mm256_setr_epi32(0, kFour, 2 * kFour, 3 * kFour, 0, kFour,
+                                                                               2 * kFour, 3 * kFour)));
+}
+// Four bytes for every lane, of the 128 bits that it lies in: those that table[index] names (index < 8), kStep further for
+// each lane in its 128 bits; zero where it names 0x80.
+template <int kStep>
+QUIRE_INLINE I32 PickBytes(I32 source, const std::uint32_t* table, I32 index) {
+  return {PickHalf<kStep>(source.lo, table, index.lo), PickHalf<kStep>(source.hi, table, index.hi)};
+}

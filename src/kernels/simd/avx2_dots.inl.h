@@ -49,6 +49,9 @@ QUIRE_INLINE PairWeights SplitPairs(I32 pairs) {
   return {FloatOf({_mm256_slli_epi32(pairs.lo, 16), _mm256_slli_epi32(pairs.hi, 16)}),
           FloatOf({_mm256_and_si256(pairs.lo, upper), _mm256_and_si256(pairs.hi, upper)})};
 }
+QUIRE_INLINE PairWeights PairsOf(I32 pairs) {
+  return SplitPairs(pairs);
+}
 QUIRE_INLINE PairWeights LoadPairs(const std::byte* p) {
   return SplitPairs(LoadI(p));
 }

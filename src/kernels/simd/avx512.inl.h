@@ -245,3 +245,23 @@ QUIRE_INLINE F32 LoadUpperHalves(const std::byte* p) {
 QUIRE_INLINE F32 LookUp16(const float* table, I32 index) {
   return _mm512_permutexvar_ps(index, _mm512_loadu_ps(table));
 }
+
+// ---- Two of four
+// -----------------------------------------------------------------------------------------------------
+QUIRE_INLINE I32 XorI(I32 a, I32 b) {
+  return _mm512_xor_si512(a, b);
+}
+// 32 bytes, eight to the lower half of each 128 bits.
+QUIRE_INLINE I32 SpreadQuarters(const std::byte* p) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m512i places = _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0);
+  return _mm512_permutexvar_epi64(places, _mm512_castsi256_si512(bytes));
+}
+// Four bytes for every lane, of the 128 bits that it lies in: those that table[index] names (index < 8), kStep further for
+// each lane in its 128 bits; zero where it names 0x80.
+template <int kStep>
+QUIRE_INLINE I32 PickBytes(I32 source, const std::uint32_t* table, I32 index) {
+  const __m512i picked = _mm512_permutexvar_epi32(index, _mm512_loadu_si512(table));
+  constexpr int kFour = 0x01010101 * kStep;
+  return _mm512_shuffle_epi8(source, _mm512_add_epi8(picked, _mm512_set4_epi32(3 * kFour, 2 * kFour, kFour, 0)));
+}

@@ -14,6 +14,9 @@ QUIRE_INLINE PairWeights SplitPairs(I32 pairs) {
   return {FloatOf(_mm512_slli_epi32(pairs, 16)),
           FloatOf(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<std::int32_t>(0xFFFF0000))))};
 }
+QUIRE_INLINE PairWeights PairsOf(I32 pairs) {
+  return SplitPairs(pairs);
+}
 QUIRE_INLINE PairWeights LoadPairs(const std::byte* p) {
   return SplitPairs(_mm512_loadu_si512(p));
 }

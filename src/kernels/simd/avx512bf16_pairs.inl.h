@@ -6,6 +6,9 @@ inline constexpr bool kBf16Activations = true;
 
 using PairWeights = I32;
 using PairInput = I32;
+QUIRE_INLINE PairWeights PairsOf(I32 pairs) {
+  return pairs;
+}
 QUIRE_INLINE PairWeights LoadPairs(const std::byte* p) {
   return _mm512_loadu_si512(p);
 }
