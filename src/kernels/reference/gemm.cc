@@ -43,9 +43,11 @@ double SparseDot(const PackedMatrix& weights, const std::byte* panel, std::int64
   double sum = 0;
   for (std::int64_t quad = 0; quad < weights.k / 4; ++quad, panel += kBf16SparseQuadBytes) {
     const auto& places = kSparsePatterns[std::to_integer<std::size_t>(panel[64 + column])];
-    for (int stored = 0; stored < 2; ++stored) {
-      const float w = ToFloat(Bf16{LoadAt<std::uint16_t>(panel, column * 2 + stored)});
-      sum += double{LoadAt<float>(row, quad * 4 + places[static_cast<std::size_t>(stored)])} * double{w};
+    for (int i = 0; i < 4; ++i) {
+      float w = 0;  // multiplied all the same: NaN times a weight that is not stored is NaN
+      if (places[0] == i) w = ToFloat(Bf16{LoadAt<std::uint16_t>(panel, column * 2)});
+      if (places[1] == i) w = ToFloat(Bf16{LoadAt<std::uint16_t>(panel, column * 2 + 1)});
+      sum += double{LoadAt<float>(row, quad * 4 + i)} * double{w};
     }
   }
   return sum;
