@@ -1,10 +1,16 @@
-// FP8 E4M3 as a storage type: 4 exponent bits (bias 7), 3 mantissa bits, no infinities, NaN 0x7F and 0xFF, the
-// largest 448 (OCP 8-bit floating point, the "FN" flavour). Scalar conversions; kernels have vector versions.
+// The two 8-bit floats of the OCP specification as storage types. Scalar conversions; kernels have vector versions.
+//
+//   E4M3  sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities, NaN 0x7F and 0xFF, the largest 448
+//   E5M2  sign, 5 bits of exponent (bias 15), 2 of mantissa: the upper half of an F16, infinities and NaN as there
+//
+// https://www.opencompute.org/documents/ocp-8-bit-floating-point-specification-ofp8-revision-1-0-2023-12-01-pdf-1
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+
+#include "base/float16.h"
 
 namespace quire {
 
@@ -20,6 +26,14 @@ constexpr float ToFloat(Fp8E4m3 x) {
     return sign ? -value : value;
   }
   return std::bit_cast<float>(sign | (magnitude + (120 << 3)) << 20);
+}
+
+struct Fp8E5m2 {
+  std::uint8_t bits = 0;
+};
+
+constexpr float ToFloat(Fp8E5m2 x) {
+  return ToFloat(F16{static_cast<std::uint16_t>(x.bits << 8)});
 }
 
 // Rounds half to even; saturates to ±448 what is finite, and makes NaN of infinities: they come from an overflow,

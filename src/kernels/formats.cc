@@ -261,7 +261,7 @@ int BlockView::Integer(int element, int column) const {
 
 float CodeValue(WeightFormat format, std::uint8_t code) {
   if (format == WeightFormat::kFp8E4m3) return ToFloat(Fp8E4m3{code});
-  if (format == WeightFormat::kFp8E5m2) return ToFloat(F16{static_cast<std::uint16_t>(code << 8)});
+  if (format == WeightFormat::kFp8E5m2) return ToFloat(Fp8E5m2{code});
   return kNf4Values[code & 15];
 }
 

@@ -9,10 +9,13 @@
 //               weight.nested_absmax, weight.nested_quant_map [256] F32
 //               weight.quant_state.bitsandbytes__nf4 U8    JSON: shape, blocksize, nested_blocksize, nested_offset …
 //               w = absmax · quant_map[code];   absmax = nested_quant_map[code] · nested_absmax + nested_offset
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "base/json.h"
+#include "kernels/weight_layout.h"
 #include "weights/quantized_matrix.h"
 
 namespace quire::weights {
@@ -103,8 +106,20 @@ class Codes4BitMatrix final : public MatrixSource {
         values_(std::move(values)) {}
 
   Result<> Decode(std::int64_t row, RowBuffer* out) const override {
-    out->values.resize(static_cast<std::size_t>(info().columns));
-    return Dequantize(row, out->values.data());
+    const auto columns = static_cast<std::size_t>(info().columns);
+    if (info().packed == WeightFormat::kF32) {
+      out->values.resize(columns);
+      return Dequantize(row, out->values.data());
+    }
+    const std::int64_t first = row * info().columns;
+    out->codes.resize(columns);
+    for (std::size_t c = 0; c < columns; ++c) {
+      out->codes[c] = static_cast<std::uint8_t>(Code(first + static_cast<std::int64_t>(c)));
+    }
+    const auto scales = std::span(absmax_).subspan(static_cast<std::size_t>(first / block_size_),
+                                                   columns / static_cast<std::size_t>(block_size_));
+    out->scales.assign(scales.begin(), scales.end());
+    return {};
   }
 
   // An absmax of zero is what bitsandbytes writes for zeros, with any codes.
@@ -173,12 +188,14 @@ OpenedMatrix OpenBitsAndBytes4Bit(const ModelSource& source, const QuantizationC
   QUIRE_TRY_VOID(CheckSize(*map, kCodes4Bit));
   QUIRE_TRY(std::vector<float> values, ReadFiniteFloats(*map));
   QUIRE_TRY(std::vector<float> absmax, ReadAbsmax(&tensors, state));
+  const bool fits_panel = state.block_size == kernels::Traits(WeightFormat::kNf4).group &&
+                          state.columns % state.block_size == 0 && std::ranges::equal(values, kernels::kNf4Values);
   MatrixInfo info{.name = weight->name,
                   .stem = tensors.stem(),
                   .type_name = fp4 != nullptr ? "FP4" : "NF4",
                   .rows = state.rows,
                   .columns = state.columns,
-                  .packed = WeightFormat::kF32};
+                  .packed = fits_panel ? WeightFormat::kNf4 : WeightFormat::kF32};
   info.tensors = tensors.Take();
   info.quantized_layout = true;
   return std::make_unique<Codes4BitMatrix>(std::move(info), *weight, state.block_size, std::move(absmax),

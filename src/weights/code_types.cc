@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "weights/float8.h"
+#include "base/float8.h"
 #include "weights/tensor_source.h"
 
 namespace quire::weights {
@@ -21,15 +21,15 @@ void DequantizeIntegers(const std::byte* row, std::int64_t columns, float* out) 
   }
 }
 
-template <float (*kToFloat)(std::uint8_t)>
+template <typename Float>
 void DequantizeFloat8(const std::byte* row, std::int64_t columns, float* out) {
-  for (std::int64_t i = 0; i < columns; ++i) out[i] = kToFloat(std::to_integer<std::uint8_t>(row[i]));
+  for (std::int64_t i = 0; i < columns; ++i) out[i] = ToFloat(Float{std::to_integer<std::uint8_t>(row[i])});
 }
 
-template <float (*kToFloat)(std::uint8_t)>
+template <typename Float>
 void DecodeFloat8(const std::byte* row, std::int64_t columns, RowBuffer* out) {
   out->values.resize(static_cast<std::size_t>(columns));
-  DequantizeFloat8<kToFloat>(row, columns, out->values.data());
+  DequantizeFloat8<Float>(row, columns, out->values.data());
 }
 
 // Integers are no weights of their own: nothing decodes them. BF16 holds every 8-bit float exactly.
@@ -39,8 +39,8 @@ constexpr std::array<TypeTraits, 6> kCodeTypes = {{
     {"U8",      -1, "U8",      1, 1, WeightFormat::kF32,  nullptr, DequantizeIntegers<std::uint8_t>,  nullptr},
     {"I32",     -1, "I32",     1, 4, WeightFormat::kF32,  nullptr, DequantizeIntegers<std::int32_t>,  nullptr},
     {"I64",     -1, "I64",     1, 8, WeightFormat::kF32,  nullptr, DequantizeIntegers<std::int64_t>,  nullptr},
-    {"F8_E4M3", -1, "F8_E4M3", 1, 1, WeightFormat::kBf16, DecodeFloat8<E4m3ToFloat>, DequantizeFloat8<E4m3ToFloat>, nullptr},
-    {"F8_E5M2", -1, "F8_E5M2", 1, 1, WeightFormat::kBf16, DecodeFloat8<E5m2ToFloat>, DequantizeFloat8<E5m2ToFloat>, nullptr},
+    {"F8_E4M3", -1, "F8_E4M3", 1, 1, WeightFormat::kBf16, DecodeFloat8<Fp8E4m3>, DequantizeFloat8<Fp8E4m3>, nullptr},
+    {"F8_E5M2", -1, "F8_E5M2", 1, 1, WeightFormat::kBf16, DecodeFloat8<Fp8E5m2>, DequantizeFloat8<Fp8E5m2>, nullptr},
 }};
 // clang-format on
 

@@ -8,15 +8,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
-#include "weights/float8.h"
+#include "base/float8.h"
 #include "weights/quantized_matrix.h"
 
 namespace quire::weights {
 namespace {
 
 using kernels::WeightFormat;
+
+constexpr std::size_t kPanelGroup = 128;  // weights that share a scale in a panel
 
 struct BlockScales {
   std::vector<float> values;  // [⌈rows/block_rows⌉, num_block_columns], finite
@@ -29,13 +32,26 @@ class Float8Matrix final : public MatrixSource {
  public:
   Float8Matrix(MatrixInfo info, const TensorSource& weight, BlockScales scales)
       : MatrixSource(std::move(info)), weight_(weight), scales_(std::move(scales)) {
-    const auto to_float = weight.type->name == "F8_E4M3" ? E4m3ToFloat : E5m2ToFloat;
-    for (std::size_t code = 0; code < table_.size(); ++code) table_[code] = to_float(static_cast<std::uint8_t>(code));
+    const bool is_e4m3 = weight.type->name == "F8_E4M3";
+    for (std::size_t i = 0; i < table_.size(); ++i) {
+      const auto code = static_cast<std::uint8_t>(i);
+      table_[i] = is_e4m3 ? ToFloat(Fp8E4m3{code}) : ToFloat(Fp8E5m2{code});
+    }
   }
 
   Result<> Decode(std::int64_t row, RowBuffer* out) const override {
-    out->values.resize(static_cast<std::size_t>(info().columns));
-    return Dequantize(row, out->values.data());
+    const auto columns = static_cast<std::size_t>(info().columns);
+    out->values.resize(columns);
+    QUIRE_TRY_VOID(Dequantize(row, out->values.data()));  // which checks every weight
+    if (info().packed == WeightFormat::kF32) return {};
+    out->codes.resize(columns);
+    std::memcpy(out->codes.data(), weight_.data.data() + row * info().columns, columns);
+    out->scales.resize((columns + kPanelGroup - 1) / kPanelGroup);
+    for (std::size_t group = 0; group < out->scales.size(); ++group) {
+      const auto column = static_cast<std::int64_t>(group * kPanelGroup);
+      out->scales[group] = scales_.OfRow(row)[column / scales_.block_columns];
+    }
+    return {};
   }
 
   Result<> Dequantize(std::int64_t row, float* out) const override {
@@ -107,12 +123,18 @@ OpenedMatrix OpenFloat8(const ModelSource& source, const QuantizationConfig& con
   QUIRE_TRY_VOID(CheckIsMatrix(*weight));
   const std::int64_t rows = weight->shape[0], columns = weight->shape[1];
   QUIRE_TRY(BlockScales scales, ReadBlockScales(*scale, config, rows, columns));
+  const bool is_e4m3 = weight->type->name == "F8_E4M3";
+  const bool fills_groups = scales.block_columns >= columns || scales.block_columns % std::int64_t{kPanelGroup} == 0;
+  const bool fits_panel =  // whose scales are 2^8 times as large
+      fills_groups && std::ranges::all_of(scales.values, [](float scale) { return std::abs(scale) < 0x1p119f; });
   MatrixInfo info{.name = weight->name,
                   .stem = tensors.stem(),
-                  .type_name = weight->type->name == "F8_E4M3" ? "FP8 E4M3" : "FP8 E5M2",
+                  .type_name = is_e4m3 ? "FP8 E4M3" : "FP8 E5M2",
                   .rows = rows,
                   .columns = columns,
-                  .packed = WeightFormat::kF32};
+                  .packed = !fits_panel ? WeightFormat::kF32
+                            : is_e4m3   ? WeightFormat::kFp8E4m3
+                                        : WeightFormat::kFp8E5m2};
   info.tensors = tensors.Take();
   info.quantized_layout = true;
   return std::make_unique<Float8Matrix>(std::move(info), *weight, std::move(scales));

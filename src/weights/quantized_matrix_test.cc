@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "base/float16.h"
-#include "weights/float8.h"
+#include "base/float8.h"
 #include "weights/test_files.h"
 
 namespace quire::weights {
@@ -182,15 +182,15 @@ TEST(QuantizedMatrix, CompressedIntegers) {
 }
 
 TEST(QuantizedMatrix, Float8) {
-  EXPECT_EQ(E4m3ToFloat(0x38), 1.0f);
-  EXPECT_EQ(E4m3ToFloat(0x01), 0x1p-9f);
-  EXPECT_EQ(E4m3ToFloat(0x07), 7 * 0x1p-9f);
-  EXPECT_EQ(E4m3ToFloat(0x08), 0x1p-6f);
-  EXPECT_EQ(E4m3ToFloat(0xFE), -448.0f);
-  EXPECT_TRUE(std::isnan(E4m3ToFloat(0x7F)));
-  EXPECT_EQ(E5m2ToFloat(0x3C), 1.0f);
-  EXPECT_EQ(E5m2ToFloat(0x01), 0x1p-16f);
-  EXPECT_EQ(E5m2ToFloat(0xFB), -57344.0f);
+  EXPECT_EQ(ToFloat(Fp8E4m3{0x38}), 1.0f);
+  EXPECT_EQ(ToFloat(Fp8E4m3{0x01}), 0x1p-9f);
+  EXPECT_EQ(ToFloat(Fp8E4m3{0x07}), 7 * 0x1p-9f);
+  EXPECT_EQ(ToFloat(Fp8E4m3{0x08}), 0x1p-6f);
+  EXPECT_EQ(ToFloat(Fp8E4m3{0xFE}), -448.0f);
+  EXPECT_TRUE(std::isnan(ToFloat(Fp8E4m3{0x7F})));
+  EXPECT_EQ(ToFloat(Fp8E5m2{0x3C}), 1.0f);
+  EXPECT_EQ(ToFloat(Fp8E5m2{0x01}), 0x1p-16f);
+  EXPECT_EQ(ToFloat(Fp8E5m2{0xFB}), -57344.0f);
   const std::string codes("\x38\xB8\x7E\x40\x01\x00", 6);
   const Model tensor(R"({"quant_method":"fp8"})",
                      {{"w.weight", "F8_E4M3", "2,3", codes}, {"w.weight_scale", "F32", "", F32({0.5})}});
