@@ -112,6 +112,27 @@ TEST(GgufFile, TensorsMustFitTheFileAndEachOther) {  // GGUF-02
   EXPECT_THAT(ErrorOf(GgufBytes().Tensor(std::string(300, 'n'), {8}, kF32, 0).File(1024)), HasSubstr("at most 256"));
 }
 
+TEST(GgufFile, RowsOfEveryTypeMustBeWholeAndThere) {
+  for (const TypeTraits& type : AllTypes()) {
+    const auto id = static_cast<std::uint32_t>(type.gguf_id);
+    const auto elements = static_cast<std::uint64_t>(type.block_elements);
+    const auto bytes = static_cast<std::size_t>(3 * type.block_bytes);
+    const auto error = [&](std::uint64_t columns, std::uint64_t rows, std::size_t size) {
+      return ErrorOf(GgufBytes().Tensor("w", {columns, rows}, id, 0).File(size));
+    };
+    EXPECT_EQ(error(elements, 3, bytes), "no error") << type.name;
+    EXPECT_THAT(error(elements, 3, bytes - 1), HasSubstr("tensor w: ")) << type.name;
+    EXPECT_THAT(error(elements, 3, bytes - 1), HasSubstr("(truncated?)")) << type.name;
+    if (elements > 1) {
+      EXPECT_THAT(error(elements, 1ull << 61, bytes), HasSubstr("tensor w: the size of its shape overflows"))
+          << type.name;
+      EXPECT_THAT(error(elements + 1, 3, 2 * bytes),
+                  HasSubstr(fmt::format("tensor w: rows of {} elements", elements + 1)));
+      EXPECT_THAT(error(elements / 2, 3, bytes), HasSubstr(fmt::format("cannot be stored as {}", type.name)));
+    }
+  }
+}
+
 TEST(GgufFile, AlignmentIsAPowerOfTwo) {  // GGUF-06
   const auto with = [](std::uint32_t alignment) {
     return ErrorOf(GgufBytes().Uint32("general.alignment", alignment).Tensor("w", {8}, kF32, 0).File(4096));
