@@ -10,8 +10,18 @@ namespace {
 
 // Floats in one piece: 16 MiB, enough work for many threads and far less than a model.
 constexpr std::int64_t kPieceElements = std::int64_t{4} << 20;
-// Rounds to infinity in F16, whose largest value is 65504.
-constexpr float kF16Limit = 65520.0f;
+// Rows below this fit in every type: no scale or minimum is larger than the largest element.
+constexpr float kF16Max = 65504.0f;
+
+float LargestMagnitude(std::span<const float> values) {  // NaN and infinity are infinity
+  float largest = 0;
+  bool finite = true;
+  for (const float value : values) {
+    largest = std::max(largest, std::fabs(value));
+    finite &= std::isfinite(value);
+  }
+  return finite ? largest : INFINITY;
+}
 
 }  // namespace
 
@@ -21,7 +31,6 @@ Result<> EncodeRows(ThreadPool* pool, std::string_view tensor, const TypeTraits&
   const std::int64_t piece_rows =
       std::clamp<std::int64_t>(kPieceElements / std::max<std::int64_t>(columns, 1), 1, rows);
   std::vector<std::byte> piece(static_cast<std::size_t>(piece_rows) * row_bytes);
-  const float limit = type.name == "F16" ? kF16Limit : INFINITY;
   std::atomic<std::int64_t> bad_row{-1};  // any of them; relaxed, for the pool's join publishes it
   for (std::int64_t first = 0; first < rows; first += piece_rows) {
     const std::int64_t count = std::min(piece_rows, rows - first);
@@ -29,10 +38,13 @@ Result<> EncodeRows(ThreadPool* pool, std::string_view tensor, const TypeTraits&
       std::vector<float> values(static_cast<std::size_t>(columns));
       for (std::int64_t row = begin; row < end; ++row) {
         fill(first + row, values.data());
-        bool good = true;
-        for (const float value : values) good &= std::fabs(value) < limit;  // false for NaN too
-        if (!good) bad_row.store(first + row, std::memory_order_relaxed);
-        type.quantize_row(values.data(), columns, piece.data() + static_cast<std::size_t>(row) * row_bytes);
+        std::byte* out = piece.data() + static_cast<std::size_t>(row) * row_bytes;
+        type.quantize_row(values.data(), columns, out);
+        const float largest = LargestMagnitude(values);
+        if (largest <= kF16Max) continue;
+        // An F16, as a value or as a scale, may have become infinite.
+        if (largest < INFINITY) type.dequantize_row(out, columns, values.data());
+        if (LargestMagnitude(values) == INFINITY) bad_row.store(first + row, std::memory_order_relaxed);
       }
     });
     if (const std::int64_t row = bad_row.load(std::memory_order_relaxed); row >= 0) {

@@ -18,7 +18,7 @@ using FillRow = std::function<void(std::int64_t row, float* out)>;
 // Takes the encoded rows in their order.
 using RowSink = std::function<Result<>(std::span<const std::byte> rows)>;
 
-// A value that is not finite, or that F16 cannot hold, is an error that names the tensor.
+// A value that is not finite, or that the type cannot hold (its scales are F16), is an error that names the tensor.
 Result<> EncodeRows(ThreadPool* pool, std::string_view tensor, const TypeTraits& type, std::int64_t rows,
                     std::int64_t columns, const FillRow& fill, const RowSink& sink);
 

@@ -61,6 +61,13 @@ const TypeTraits* FindType(Matches matches) {
   return found == kTypes.end() ? nullptr : &*found;
 }
 
+// The magnitudes of floats are ordered as their bits are, NaN above infinity above all others.
+bool AllWithin(std::span<const float> values, float limit) {
+  std::uint32_t largest = 0;
+  for (const float value : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFF);
+  return largest <= std::bit_cast<std::uint32_t>(limit);
+}
+
 }  // namespace
 
 std::int64_t TensorSource::columns() const {
@@ -77,17 +84,6 @@ kernels::WeightRow RowBuffer::View() const {
   const auto pointer = [](const auto& vector) { return vector.empty() ? nullptr : vector.data(); };
   return {pointer(values), pointer(codes), pointer(scales), pointer(mins), pointer(scale_codes), pointer(min_codes)};
 }
-
-namespace {
-
-// The magnitudes of floats are ordered as their bits are, NaN above infinity above all others.
-bool AllWithin(std::span<const float> values, float limit) {
-  std::uint32_t largest = 0;
-  for (const float value : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & 0x7FFFFFFF);
-  return largest <= std::bit_cast<std::uint32_t>(limit);
-}
-
-}  // namespace
 
 bool RowBuffer::IsFinite() const {
   constexpr float kMax = std::numeric_limits<float>::max();
