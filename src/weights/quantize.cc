@@ -12,6 +12,7 @@
 #include "base/mapped_file.h"
 #include "weights/gguf_file.h"
 #include "weights/gguf_model.h"
+#include "weights/quantizing_matrix.h"
 #include "weights/row_pipeline.h"
 #include "weights/tensor_names.h"
 #include "weights/vocabulary_export.h"
@@ -242,7 +243,8 @@ const TypeTraits& TypeInMix(const GgufFileType& mix, const ModelConfig& config, 
 
 Result<QuantizeSummary> QuantizeModel(const std::filesystem::path& source_path, const std::filesystem::path& output,
                                       const QuantizeOptions& options, ThreadPool* pool) {
-  const GgufFileType* mix = FindGgufFileType(options.type);
+  const Result<Quantization> name = ParseQuantization(options.type);
+  const GgufFileType* mix = name && GgufMixOf(*name) != nullptr ? GgufMixOf(*name) : FindGgufFileType(options.type);
   if (!mix) {
     return FailParam("type", "unknown type \"{}\"; {} are known", options.type, GgufFileTypeNames());
   }

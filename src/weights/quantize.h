@@ -17,7 +17,7 @@
 namespace quire::weights {
 
 struct QuantizeOptions {
-  std::string type = "Q8_0";  // one of GgufFileTypeNames()
+  std::string type = "Q8_0";  // one of GgufFileTypeNames(), or int8 or int4 (see quantizing_matrix.h)
   // Called from the calling thread: bytes of the source done, bytes in all, name of the tensor.
   std::function<void(std::int64_t done, std::int64_t total, std::string_view tensor)> progress;
 };

@@ -1,0 +1,61 @@
+// Quantising while a model is loaded: a matrix of floats that hands out its rows in a smaller format, and counts what
+// that costs. What int8 and int4 store is, bit for bit, what `quire quantize` writes as Q8_0 and Q4_K_M.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "weights/gguf_export.h"
+#include "weights/matrix_source.h"
+#include "weights/model_source.h"
+
+namespace quire::weights {
+
+enum class Quantization : std::uint8_t { kNone, kInt8, kInt4, kFp8 };
+inline constexpr std::array kQuantizations = {Quantization::kNone, Quantization::kInt8, Quantization::kInt4,
+                                              Quantization::kFp8};
+
+// "none", "int8", "int4", "fp8".
+std::string_view QuantizationName(Quantization quantization);
+Result<Quantization> ParseQuantization(std::string_view name);
+
+// The mix of types that int8 and int4 stand for, Q8_0 and Q4_K_M; null for the others, which no GGUF file holds.
+const GgufFileType* GgufMixOf(Quantization quantization);
+
+// What one row lost.
+struct RowError {
+  double squared_error = 0, squared_norm = 0;
+};
+
+struct MatrixError {
+  std::string name;
+  std::string_view type;  // what it became, "Q4_K"; lives as long as the program
+  double squared_error = 0, squared_norm = 0;
+
+  // √(Σ (stored − w)² / Σ w²); 0 for a matrix of zeros.
+  double relative_rms() const;
+};
+
+// Sums the rows in their order, so that the result does not depend on threads.
+MatrixError SumErrors(const MatrixInfo& info, std::span<const RowError> rows);
+// All of them as one: "43 matrices".
+MatrixError SumErrors(std::span<const MatrixError> matrices);
+// One line a matrix, name, type and relative RMS error between tabs, the worst first, below a line of headings.
+std::string QuantizationTable(std::span<const MatrixError> matrices);
+
+// A model whose weights are quantised already loses twice: an error, which names what is quantised.
+Result<> CheckNotQuantized(const ModelSource& source, Quantization quantization);
+
+// The matrix in the format that `quantization` wants for a matrix of this name. Matrices whose rows no block divides
+// are given back as they are. `errors` [rows] outlives the result, which writes an element when it decodes that row:
+// a row must not be decoded by two threads.
+std::unique_ptr<MatrixSource> QuantizeMatrix(std::unique_ptr<MatrixSource> matrix, const ModelSource& source,
+                                             Quantization quantization, std::span<RowError> errors);
+
+}  // namespace quire::weights
