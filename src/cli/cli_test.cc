@@ -123,6 +123,8 @@ TEST(ConfigVisitor, JsonBringsEveryFieldAcross) {
   options.num_threads = 3;
   options.isa = "avx2";
   options.kv_dtype = kernels::KvDtype::kInt4;
+  options.quantization = weights::Quantization::kInt4;
+  options.quantization_report = "errors.tsv";
   options.kv_memory_bytes = std::int64_t{5} << 30;
   options.kv_memory_fraction = 0.25;
   options.max_model_len = 4096;
@@ -140,6 +142,8 @@ TEST(ConfigVisitor, JsonBringsEveryFieldAcross) {
   EXPECT_EQ(read->kv_memory_bytes, options.kv_memory_bytes);
   EXPECT_EQ(read->policy, options.policy);
   EXPECT_EQ(read->kv_dtype, options.kv_dtype);
+  EXPECT_EQ(read->quantization, options.quantization);
+  EXPECT_EQ(read->quantization_report, options.quantization_report);
   EXPECT_FALSE(read->enable_prefix_caching);
 }
 
@@ -175,13 +179,14 @@ std::string Parse(Config* config, std::vector<std::string> arguments) {
 TEST(ConfigVisitor, FlagsSetFields) {
   engine::EngineOptions options;
   EXPECT_EQ(Parse(&options, {"some/model", "--kv-memory", "2GiB", "--no-enable-prefix-caching", "--scheduling-policy",
-                             "fcfs", "--max-num-seqs", "9", "--kv-cache-dtype", "fp8"}),
+                             "fcfs", "--max-num-seqs", "9", "--kv-cache-dtype", "fp8", "--quantization", "int8"}),
             "");
   EXPECT_EQ(options.model, "some/model");
   EXPECT_EQ(options.kv_memory_bytes, std::int64_t{2} << 30);
   EXPECT_FALSE(options.enable_prefix_caching);
   EXPECT_EQ(options.policy, sched::PolicyKind::kFcfs);
   EXPECT_EQ(options.kv_dtype, kernels::KvDtype::kFp8E4m3);
+  EXPECT_EQ(options.quantization, weights::Quantization::kInt8);
   EXPECT_EQ(options.max_num_seqs, 9);
 
   server::ServerConfig server;
@@ -198,6 +203,8 @@ TEST(ConfigVisitor, FlagErrorsNameFlagAndValue) {
   EXPECT_NE(memory.find("\"lots\""), std::string::npos) << memory;
   EXPECT_NE(memory.find("--kv-memory"), std::string::npos) << memory;
   EXPECT_NE(Parse(&options, {"--scheduling-policy", "best"}).find("fcfs"), std::string::npos);
+  const std::string quantization = Parse(&options, {"--quantization", "int3"});
+  EXPECT_NE(quantization.find("\"int3\"; known are none, int8, int4, fp8"), std::string::npos) << quantization;
   EXPECT_NE(Parse(&options, {"--no-such-flag"}), "");
 }
 

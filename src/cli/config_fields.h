@@ -32,6 +32,12 @@ void VisitFields(Config& config, Visitor& visitor) {
                 Choice(config.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype,
                        "auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4"),
                 "type of cached keys and values; smaller ones hold more tokens in the same memory");
+  visitor.Field(
+      "quantization",
+      Choice(config.quantization, weights::QuantizationName, weights::ParseQuantization, "none, int8, int4 or fp8"),
+      "quantise a model in F32, F16 or BF16 while it is loaded");
+  visitor.Field("quantization-report", config.quantization_report,
+                "file to write the relative RMS error of each quantised matrix to, the worst first");
   visitor.Field("kv-memory", Bytes(config.kv_memory_bytes),
                 "memory for cached keys and values, such as 4GiB; 0: a share of what is free, see "
                 "--kv-memory-fraction");

@@ -79,6 +79,14 @@ class DrainOnTermination {
   std::thread waiter_;
 };
 
+void LogQuantization(const engine::EngineOptions& options, const engine::LoadedModel& loaded) {
+  const std::string text = engine::DescribeQuantization(options, loaded);
+  if (!text.empty()) spdlog::info("{}", text);
+  for (const weights::MatrixError& matrix : loaded.quantization_errors) {
+    spdlog::debug("{}: {}, relative RMS error {:.4f}", matrix.name, matrix.type, matrix.relative_rms());
+  }
+}
+
 Result<> LoadAndServe(const EngineFlags& flags, wire::EngineServer* server, DrainOnTermination* termination) {
   QUIRE_TRY(const auto options, ConfigFromJson<engine::EngineOptions>(flags.config_json, "--config"));
   const SteadyClock clock;
@@ -95,6 +103,7 @@ Result<> LoadAndServe(const EngineFlags& flags, wire::EngineServer* server, Drai
     (void)server->SendFailure(loaded.error());
     return std::unexpected(std::move(loaded).error());
   }
+  LogQuantization(options, loaded->loaded);
   spdlog::info("ready: {}", loaded->loaded.description);
   termination->Drains(server);
   return server->Serve(loaded->engine.get());

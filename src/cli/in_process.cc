@@ -18,7 +18,13 @@ Result<engine::LoadedEngine> LoadInProcess(engine::EngineOptions* options, bool 
               if (show) bar.Update(done, total);
             }));
   bar.Finish();
+  if (show) PrintQuantization(*options, loaded.loaded);
   return loaded;
+}
+
+void PrintQuantization(const engine::EngineOptions& options, const engine::LoadedModel& loaded) {
+  const std::string text = engine::DescribeQuantization(options, loaded);
+  if (!text.empty()) fmt::print(stderr, "{}\n", text);
 }
 
 std::string DescribeModel(const EngineInfo& info) {

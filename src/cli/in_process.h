@@ -13,6 +13,9 @@ namespace quire::cli {
 // shows nothing unless it is a terminal.
 Result<engine::LoadedEngine> LoadInProcess(engine::EngineOptions* options, bool quiet = false);
 
+// What --quantization cost, on standard error; nothing without it.
+void PrintQuantization(const engine::EngineOptions& options, const engine::LoadedModel& loaded);
+
 // "Qwen3ForCausalLM, 4.6M parameters, BF16 (8.8 MiB)"
 std::string DescribeModel(const EngineInfo& info);
 // "2 threads, avx512bf16"

@@ -8,6 +8,7 @@
 #include "bench/perplexity.h"
 #include "cli/command.h"
 #include "cli/config_fields.h"
+#include "cli/in_process.h"
 #include "cli/model_location.h"
 #include "cli/progress_bar.h"
 #include "engine/loader.h"
@@ -49,6 +50,7 @@ Result<engine::LoadedModel> LoadWeights(const Side& side) {
               if (terminal.is_tty) bar.Update(done, total);
             }));
   bar.Finish();
+  PrintQuantization(side.load, loaded);
   return loaded;
 }
 
@@ -113,6 +115,8 @@ Result<Side> OpenReference(const PerplexityFlags& flags, const Side& model, cons
   load.model = flags.reference;
   // So that a small type of the cache shows in the comparison, too.
   if (load.kv_dtype != kernels::KvDtype::kF32) load.kv_dtype = kernels::KvDtype::kBf16;
+  load.quantization = weights::Quantization::kNone;  // that is what the model is compared with
+  load.quantization_report.clear();
   QUIRE_TRY(Side reference, OpenSide(std::move(load)));
   QUIRE_TRY_VOID(CheckSameVocabulary(model, reference));
   QUIRE_TRY_VOID(CheckSameTokens(flags, tokens, model, reference));
@@ -192,6 +196,12 @@ void AddPerplexityCommand(CLI::App* app, CommandSlot* slot) {
                Choice(flags->load.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype,
                       "auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4"),
                "type of cached keys and values; the reference has BF16 where this is smaller");
+  engine.Field("quantization",
+               Choice(flags->load.quantization, weights::QuantizationName, weights::ParseQuantization,
+                      "none, int8, int4 or fp8"),
+               "quantise the model while it is loaded; the reference stays as it is");
+  engine.Field("quantization-report", flags->load.quantization_report,
+               "file to write the relative RMS error of each quantised matrix to, the worst first");
   SetRun(command, slot, "perplexity", [flags] {
     const Result<> measured = MeasurePerplexity(*flags);
     return measured ? kExitSuccess : ReportError("perplexity", measured.error());

@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/config_fields.h"
+#include "cli/in_process.h"
 #include "cli/model_location.h"
 #include "cli/progress_bar.h"
 #include "engine/loader.h"
@@ -16,12 +17,13 @@ struct VerifyFlags {
   std::filesystem::path model;
   std::vector<std::string> tiers;
   kernels::KvDtype kv_dtype = kernels::KvDtype::kBf16;
+  weights::Quantization quantization = weights::Quantization::kNone;
   engine::VerifyOptions options;
   int seed = 1;
 };
 
 Result<bool> Verify(VerifyFlags flags) {
-  engine::EngineOptions load{.model = flags.model, .kv_dtype = flags.kv_dtype};
+  engine::EngineOptions load{.model = flags.model, .kv_dtype = flags.kv_dtype, .quantization = flags.quantization};
   if (flags.tiers.empty()) {
     if (const auto tier = EnvironmentVariable("QUIRE_ISA")) flags.tiers.push_back(*tier);
   }
@@ -42,6 +44,7 @@ Result<bool> Verify(VerifyFlags flags) {
               if (terminal.is_tty) bar.Update(done, total);
             }));
   bar.Finish();
+  PrintQuantization(load, loaded);
   int num_rows = 0;
   flags.options.on_row = [&](const engine::VerifyRow& row) {
     if (terminal.is_tty)
@@ -95,6 +98,11 @@ void AddVerifyCommand(CLI::App* app, CommandSlot* slot) {
           "type of cached keys and values: auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4")
       ->type_name("NAME")
       ->default_str("bf16");
+  FlagVisitor visitor(command, "OPTIONS");
+  visitor.Field(
+      "quantization",
+      Choice(flags->quantization, weights::QuantizationName, weights::ParseQuantization, "none, int8, int4 or fp8"),
+      "quantise the model while it is loaded");
   command->add_option("--num-requests", flags->options.num_requests, "requests of a schedule")->capture_default_str();
   command->add_option("--max-tokens", flags->options.max_tokens, "tokens generated for each")->capture_default_str();
   command->add_option("--max-threads", flags->options.max_threads, "threads of the schedules with several")

@@ -43,6 +43,9 @@ Result<kernels::KvDtype> ParseKvDtype(std::string_view name) {
 Result<> EngineOptions::Validate() const {
   if (model.empty()) return FailParam("model", "no model was named");
   QUIRE_TRY_VOID(InRange("num_threads", num_threads, 0, kThreadsMax));
+  if (!quantization_report.empty() && quantization == weights::Quantization::kNone) {
+    return FailParam("quantization_report", "there is nothing to report without a quantization");
+  }
   QUIRE_TRY_VOID(InRange("kv_memory_bytes", kv_memory_bytes, 0, INT64_MAX));
   if (!(kv_memory_fraction > 0 && kv_memory_fraction <= 1)) {
     return FailParam("kv_memory_fraction", "kv_memory_fraction is {}; it must lie above 0 and at most at 1",

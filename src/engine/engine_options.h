@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "kernels/kernel_table.h"
 #include "sched/scheduler_config.h"
+#include "weights/quantizing_matrix.h"
 
 namespace quire::engine {
 
@@ -17,6 +18,8 @@ struct EngineOptions {
   int num_threads = 0;          // that compute; 0: one for each core that this process may use, within its CPU quota
   std::string isa;              // kernel tier; "" or "auto": the best that this CPU runs
   kernels::KvDtype kv_dtype = kernels::KvDtype::kBf16;
+  weights::Quantization quantization = weights::Quantization::kNone;  // of a model in F32, F16 or BF16, as it is loaded
+  std::string quantization_report;    // a file for the error of each matrix, see QuantizationTable; "": none
   std::int64_t kv_memory_bytes = 0;   // of keys and values; 0: kv_memory_fraction decides
   double kv_memory_fraction = 0.6;    // of the memory that is available once the weights are loaded; in (0, 1]
   int max_model_len = 0;              // prompt and output of a choice, tokens; 0: what the model was made for, or as

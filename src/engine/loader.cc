@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "engine/affinity_keeper.h"
 #include "engine/memory_budget.h"
 #include "engine/model_runner.h"
+#include "weights/atomic_file.h"
 #include "weights/model_source.h"
 
 namespace quire::engine {
@@ -154,8 +156,16 @@ Result<LoadedModel> LoadBound(const EngineOptions& options, const LoadProgress& 
   std::string threads;
   loaded.pool = MakePool(options.num_threads, &threads);
   loaded.description = fmt::format("{}, {} kernels", threads, loaded.kernels->isa);
-  const models::LoadOptions load_options{
-      .kv_dtype = options.kv_dtype, .max_model_len = options.max_model_len, .progress = progress};
+  std::optional<weights::AtomicFile> report;  // opened before the work, so that a wrong name shows at once
+  if (!options.quantization_report.empty()) {
+    QUIRE_TRY(weights::AtomicFile file, weights::AtomicFile::Create(options.quantization_report));
+    report.emplace(std::move(file));
+  }
+  const models::LoadOptions load_options{.kv_dtype = options.kv_dtype,
+                                         .max_model_len = options.max_model_len,
+                                         .quantization = options.quantization,
+                                         .quantization_errors = &loaded.quantization_errors,
+                                         .progress = progress};
   Result<std::unique_ptr<models::Model>> model =
       models::Model::Load(*source, load_options, loaded.pool.get(), *loaded.kernels);
   if (!model) {
@@ -165,11 +175,25 @@ Result<LoadedModel> LoadBound(const EngineOptions& options, const LoadProgress& 
     return std::unexpected(std::move(error));
   }
   loaded.model = *std::move(model);
+  if (report) {
+    QUIRE_TRY_VOID(report->Write(weights::QuantizationTable(loaded.quantization_errors)));
+    QUIRE_TRY_VOID(report->Commit());
+  }
   loaded.load_seconds = Seconds(clock.Now() - start);
   return loaded;
 }
 
 }  // namespace
+
+std::string DescribeQuantization(const EngineOptions& options, const LoadedModel& loaded) {
+  const std::vector<weights::MatrixError>& errors = loaded.quantization_errors;
+  if (errors.empty()) return "";
+  const auto worst = std::ranges::max_element(errors, {}, &weights::MatrixError::relative_rms);
+  const weights::MatrixError all = weights::SumErrors(errors);
+  return fmt::format("{} quantised to {}, relative RMS error {:.4f}; worst: {} ({}) {:.4f}", all.name,
+                     weights::QuantizationName(options.quantization), all.relative_rms(), worst->name, worst->type,
+                     worst->relative_rms());
+}
 
 Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& progress) {
   QUIRE_TRY_VOID(options.Validate());

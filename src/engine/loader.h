@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -26,8 +27,13 @@ struct LoadedModel {
   const kernels::KernelTable* kernels = nullptr;
   std::unique_ptr<const models::Model> model;
   double load_seconds = 0;
-  std::string description;  // "2 threads (…), avx512bf16": what computes
+  std::vector<weights::MatrixError> quantization_errors;  // of EngineOptions::quantization; else empty
+  std::string description;                                // "2 threads (…), avx512bf16": what computes
 };
+
+// "43 matrices quantised to int4, relative RMS error 0.0712; worst: layers.3.mlp.down_proj.weight (Q4_K) 0.0824".
+// Empty when nothing was quantised.
+std::string DescribeQuantization(const EngineOptions& options, const LoadedModel& loaded);
 
 // Chooses kernels and threads, and packs the model; what the options say of the engine is only validated.
 Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& progress);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "base/mapped_file.h"
 #include "engine/memory_budget.h"
 #include "engine/text_side.h"
+#include "weights/quantize.h"
 
 namespace quire::engine {
 namespace {
@@ -92,6 +94,7 @@ TEST(EngineOptionsTest, EveryRangeIsChecked) {
   EXPECT_EQ(blame([](EngineOptions* o) { o->kv_memory_bytes = -1; }), "kv_memory_bytes");
   EXPECT_EQ(blame([](EngineOptions* o) { o->kv_memory_fraction = 0; }), "kv_memory_fraction");
   EXPECT_EQ(blame([](EngineOptions* o) { o->kv_memory_fraction = std::nan(""); }), "kv_memory_fraction");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->quantization_report = "file"; }), "quantization_report");
   EXPECT_EQ(blame([](EngineOptions* o) { o->max_model_len = 1; }), "max_model_len");
   EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_seqs = 0; }), "max_num_seqs");
   EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_batched_tokens = 0; }), "max_num_batched_tokens");
@@ -187,6 +190,40 @@ TEST(LoadEngineTest, ErrorsSayWhatIsWrong) {
   EXPECT_THAT(LoadEngine({.model = kDemo, .isa = "sse9"}).error().message, testing::HasSubstr("sse9"));
   EXPECT_EQ(LoadEngine({.model = kDemo, .max_model_len = 4096}).error().param, "max_model_len");
   EXPECT_EQ(LoadEngine({.model = kDemo, .max_num_seqs = 0}).error().param, "max_num_seqs");
+}
+
+TEST(LoadModelTest, QuantisesAndReports) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("quire_quantization_{}", ::getpid());
+  std::filesystem::create_directories(folder);
+  EngineOptions options{.model = kDemo,
+                        .num_threads = 2,
+                        .quantization = weights::Quantization::kInt4,
+                        .quantization_report = (folder / "errors.tsv").string()};
+  const auto loaded = LoadModel(options, {});
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(loaded->model->weight_formats(), "Q4_K + Q6_K");
+  EXPECT_EQ(loaded->quantization_errors.size(), 43u);  // 6 layers of 7, and the embedding, which is the head too
+  const auto report = ReadFile(folder / "errors.tsv", 1 << 20);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(*report, weights::QuantizationTable(loaded->quantization_errors));
+  EXPECT_THAT(DescribeQuantization(options, *loaded), testing::StartsWith("43 matrices quantised to int4, relative"));
+  // It is the same with any number of threads.
+  options.num_threads = 1;
+  ASSERT_TRUE(LoadModel(options, {}));
+  EXPECT_EQ(*ReadFile(folder / "errors.tsv", 1 << 20), *report);
+
+  ThreadPool pool(2);
+  options.model = folder / "q8_0.gguf";
+  ASSERT_TRUE(weights::QuantizeModel(kDemo, options.model, {}, &pool));
+  const auto again = LoadModel(options, {});
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().param, "quantization");
+  EXPECT_THAT(again.error().message, testing::HasSubstr("Q8_0 already"));
+  EXPECT_EQ(*ReadFile(folder / "errors.tsv", 1 << 20), *report);  // nothing replaced it
+
+  options.quantization_report = (folder / "nowhere" / "errors.tsv").string();
+  EXPECT_THAT(LoadModel(options, {}).error().message, testing::HasSubstr("nowhere"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(LoadTextSideTest, TheDemoModelsTextSide) {

@@ -18,8 +18,9 @@ namespace {
 
 const std::string kDemo = std::string(QUIRE_SOURCE_DIR) + "/models/demo";
 
-LoadedModel LoadDemo(kernels::KvDtype kv_dtype = kernels::KvDtype::kBf16) {
-  auto loaded = LoadModel({.model = kDemo, .num_threads = 2, .kv_dtype = kv_dtype}, {});
+LoadedModel LoadDemo(kernels::KvDtype kv_dtype = kernels::KvDtype::kBf16,
+                     weights::Quantization quantization = weights::Quantization::kNone) {
+  auto loaded = LoadModel({.model = kDemo, .num_threads = 2, .kv_dtype = kv_dtype, .quantization = quantization}, {});
   EXPECT_TRUE(loaded) << loaded.error().message;
   return *std::move(loaded);
 }
@@ -67,6 +68,14 @@ TEST(VerifyTest, QuantisedKeysAndValuesKeepThePromise) {
 
 TEST(VerifySlowTest, EveryTypeOfKeysAndValuesKeepsThePromiseOnEveryTier) {
   for (const kernels::KvDtype dtype : kernels::kKvDtypes) ExpectPromiseWith(dtype, {});
+}
+
+TEST(VerifyTest, WeightsQuantisedWhileLoadingKeepThePromise) {
+  for (const weights::Quantization quantization : {weights::Quantization::kInt4, weights::Quantization::kFp8}) {
+    const LoadedModel loaded = LoadDemo(kernels::KvDtype::kBf16, quantization);
+    const VerifyReport report = RunVerify(*loaded.model, {.tiers = {BestTier()}, .num_requests = 12});
+    EXPECT_TRUE(report.ok()) << weights::QuantizationName(quantization) << '\n' << report.ToTable();
+  }
 }
 
 // PFX-06: the same where half of the layers see a window that is shorter than the prompts, whether those hit the cache

@@ -52,6 +52,9 @@ Decoder::Decoder(weights::ModelConfig config, const LoadOptions& options)
 
 Result<std::unique_ptr<Decoder>> Decoder::Load(const weights::ModelSource& source, const LoadOptions& options,
                                                ThreadPool* pool) {
+  if (options.quantization != weights::Quantization::kNone) {
+    QUIRE_TRY_VOID(weights::CheckNotQuantized(source, options.quantization));
+  }
   std::unique_ptr<Decoder> model(new Decoder(source.config(), options));
   WeightLoader loader(source, options, pool);
   const bool is_gguf = source.is_gguf();

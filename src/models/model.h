@@ -6,12 +6,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/strong_id.h"
 #include "nn/exec_context.h"
 #include "nn/kv_pool.h"
 #include "weights/model_source.h"
+#include "weights/quantizing_matrix.h"
 
 namespace quire::models {
 
@@ -35,6 +37,10 @@ struct LoadOptions {
   // The longest sequence that will be run; 0: the model's max_position_embeddings. Matters to RoPE scaling
   // only.
   std::int64_t max_model_len = 0;
+  // What matrices become; other than kNone, the model must not be quantised already.
+  weights::Quantization quantization = weights::Quantization::kNone;
+  // Gets what that costs each matrix, in the order of loading; null where nobody asks.
+  std::vector<weights::MatrixError>* quantization_errors = nullptr;
   // Called from one thread while tensors are packed: bytes done, bytes in all, name of the tensor.
   std::function<void(std::int64_t done, std::int64_t total, std::string_view tensor)> progress;
 };

@@ -117,6 +117,16 @@ Result<std::unique_ptr<MatrixSource>> WeightLoader::FindMatrix(const std::string
   return matrix;
 }
 
+Result<WeightLoader::Rows> WeightLoader::FindRows(const std::string& name, std::int64_t rows, std::int64_t columns,
+                                                  RowOrder order) {
+  Rows found{.order = order};
+  QUIRE_TRY(found.matrix, FindMatrix(name, rows, columns));
+  if (options_.quantization == weights::Quantization::kNone) return found;
+  found.errors.resize(static_cast<std::size_t>(rows));
+  found.matrix = weights::QuantizeMatrix(std::move(found.matrix), source_, options_.quantization, found.errors);
+  return found;
+}
+
 void WeightLoader::CountUse(const MatrixSource& matrix) {
   const MatrixInfo& info = matrix.info();
   std::int64_t bytes = 0;
@@ -192,6 +202,9 @@ Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<cons
   }
   for (const Rows& part : parts) {
     CountUse(*part.matrix);
+    if (options_.quantization_errors != nullptr && !part.errors.empty()) {
+      options_.quantization_errors->push_back(weights::SumErrors(part.matrix->info(), part.errors));
+    }
     for (const TensorSource* tensor : part.matrix->info().tensors) source_.Release(*tensor);
   }
   packed_bytes_ += static_cast<std::int64_t>(packed.bytes());
@@ -199,8 +212,7 @@ Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<cons
 }
 
 Result<nn::PackedWeights> WeightLoader::LoadMatrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
-  Rows part;
-  QUIRE_TRY(part.matrix, FindMatrix(name, rows, columns));
+  QUIRE_TRY(const Rows part, FindRows(name, rows, columns, {}));
   const WeightFormat format = PackedFormat(*part.matrix, {});
   return Pack(format, std::span(&part, 1), columns, {});
 }
@@ -244,8 +256,8 @@ Result<nn::Linear> WeightLoader::LoadLinear(std::span<const MatrixPart> parts, s
                                             std::vector<nn::PackedWeights>* storage) {
   std::vector<Rows> matrices;
   for (const MatrixPart& part : parts) {
-    QUIRE_TRY(auto matrix, FindMatrix(part.name, part.rows, columns));
-    matrices.push_back({std::move(matrix), part.order});
+    QUIRE_TRY(Rows rows, FindRows(part.name, part.rows, columns, part.order));
+    matrices.push_back(std::move(rows));
   }
   std::vector<std::int32_t> input_order = CommonInputOrder(matrices);
   std::vector<kernels::PackedMatrix> segments;

@@ -16,6 +16,7 @@
 #include "nn/linear.h"
 #include "weights/matrix_source.h"
 #include "weights/model_source.h"
+#include "weights/quantizing_matrix.h"
 
 namespace quire::models {
 
@@ -79,6 +80,8 @@ class WeightLoader {
   struct Rows {  // a matrix on its way into a segment
     std::unique_ptr<weights::MatrixSource> matrix;
     RowOrder order;
+    std::vector<weights::RowError>
+        errors;  // [rows of the file], filled as they are packed; empty if not quantised here
   };
   using InputOrder = std::span<const std::int32_t>;
   struct FormatBytes {
@@ -89,6 +92,8 @@ class WeightLoader {
   Result<const weights::TensorSource*> Find(const std::string& tensor_name, std::span<const std::int64_t> shape);
   Result<std::unique_ptr<weights::MatrixSource>> FindMatrix(const std::string& name, std::int64_t rows,
                                                             std::int64_t columns);
+  // The same, to be packed in the format that the options ask for.
+  Result<Rows> FindRows(const std::string& name, std::int64_t rows, std::int64_t columns, RowOrder order);
   // Empty when the parts say nothing.
   static std::vector<std::int32_t> CommonInputOrder(std::span<const Rows> parts);
   Result<nn::PackedWeights> Pack(kernels::WeightFormat format, std::span<const Rows> parts, std::int64_t columns,

@@ -161,6 +161,34 @@ class CommandTest(unittest.TestCase):
             self.assertIn("KL divergence", self.expect_success(quire("perplexity", DEMO, text, "--reference", DEMO,
                                                                      "--max-windows", "1")))
 
+    def test_quantising_while_loading(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, errors, int4 = (os.path.join(folder, name) for name in ("text", "errors.tsv", "int4.gguf"))
+            golden = json.loads((DEMO / "golden.json").read_text())
+            pathlib.Path(text).write_text("".join(case["prompt"] + case["greedy_text"] for case in golden))
+            flags = ["--json", "--threads", "1", "--context", "128"]
+            run = quire("perplexity", DEMO, text, "--quantization", "int4", "--quantization-report", errors,
+                        "--reference", DEMO, *flags)
+            loaded = json.loads(self.expect_success(run))
+            self.assertIn("43 matrices quantised to int4, relative RMS error 0.", run.stderr)
+            rows = [line.split("\t") for line in pathlib.Path(errors).read_text().splitlines()]
+            self.assertEqual((rows[0], len(rows)), (["matrix", "type", "relative_rms_error"], 44))
+            values = [float(row[2]) for row in rows[1:]]
+            self.assertEqual(values, sorted(values, reverse=True))
+            # The file that is written with this name holds the same weights.
+            self.expect_success(quire("quantize", DEMO, int4, "--type", "int4"))
+            written = json.loads(self.expect_success(quire("perplexity", int4, text, "--reference", DEMO, *flags)))
+            self.assertEqual(written["nll"], loaded["nll"])
+            self.assertEqual(written["reference"], loaded["reference"])
+
+            for arguments, status, words in (
+                    ([DEMO, text, "--quantization", "int3"], 2, "known are none, int8, int4, fp8"),
+                    ([DEMO, text, "--quantization-report", errors], 2, "--quantization-report"),
+                    ([int4, text, "--quantization", "int8"], 2, "already; it can be loaded as it is")):
+                run = quire("perplexity", *arguments)
+                self.assertEqual((run.returncode, run.stdout), (status, ""), run.stderr)
+                self.assertIn(words, run.stderr)
+
     def test_perplexity_says_what_it_cannot_do(self):
         with tempfile.TemporaryDirectory() as folder:
             text = pathlib.Path(folder) / "text"
