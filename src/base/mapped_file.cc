@@ -35,6 +35,10 @@ Result<MappedFile> MappedFile::Open(const std::filesystem::path& path) {
   return file;
 }
 
+void MappedFile::ReadAhead() const {
+  if (size_ > 0) ::madvise(const_cast<std::byte*>(data_.get()), size_, MADV_WILLNEED);  // a hint: may fail
+}
+
 void MappedFile::Release(std::span<const std::byte> part) const {
   if (part.empty()) return;
   DCHECK(part.data() >= data_.get() && part.data() + part.size() <= data_.get() + size_);

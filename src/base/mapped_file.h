@@ -20,6 +20,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
   const std::filesystem::path& path() const { return path_; }
 
+  // Asks the kernel to read the file ahead; returns at once.
+  void ReadAhead() const;
   // Gives back the pages of `part`, which must lie in bytes(); they are read again from the file when touched.
   void Release(std::span<const std::byte> part) const;
 

@@ -29,6 +29,7 @@ void AddBenchCommand(CLI::App* app, CommandSlot* slot);
 void AddMachineBenches(CLI::App* bench, CommandSlot* slot);
 void AddVerifyCommand(CLI::App* app, CommandSlot* slot);
 void AddQuantizeCommand(CLI::App* app, CommandSlot* slot);
+void AddPackCommand(CLI::App* app, CommandSlot* slot);
 void AddPerplexityCommand(CLI::App* app, CommandSlot* slot);
 void AddInspectCommand(CLI::App* app, CommandSlot* slot);
 

@@ -49,6 +49,10 @@ void VisitFields(Config& config, Visitor& visitor) {
                 Choice(config.policy, sched::PolicyName, sched::ParsePolicy,
                        "lpm (longest cached prefix first) or fcfs (first come, first served)"),
                 "which waiting request goes first");
+  visitor.Field("packed-cache", config.packed_cache,
+                "where packed weights are kept, so that the next start only maps them: auto (under the user's cache "
+                "folder), a folder, a file that ends in .packed, or off; read: before it reads only. Default: the "
+                "variable QUIRE_PACKED_CACHE, or read:auto");
   visitor.Field("threads", config.num_threads, "threads that compute; 0: one for each core that may be used");
   visitor.Field("isa", config.isa,
                 "kernel tier: reference, avx2, avx512, avx512vnni, avx512bf16, or auto: the best that this CPU has. "

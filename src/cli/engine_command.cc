@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/config_fields.h"
+#include "cli/model_location.h"
 #include "engine/loader.h"
 #include "wire/child_process.h"
 #include "wire/engine_server.h"
@@ -88,7 +89,8 @@ void LogQuantization(const engine::EngineOptions& options, const engine::LoadedM
 }
 
 Result<> LoadAndServe(const EngineFlags& flags, wire::EngineServer* server, DrainOnTermination* termination) {
-  QUIRE_TRY(const auto options, ConfigFromJson<engine::EngineOptions>(flags.config_json, "--config"));
+  QUIRE_TRY(auto options, ConfigFromJson<engine::EngineOptions>(flags.config_json, "--config"));
+  QUIRE_TRY_VOID(CompletePackedCache(&options));
   const SteadyClock clock;
   TimePoint last_report{};
   const auto report = [&](std::int64_t done, std::int64_t total, std::string_view tensor) {
@@ -104,6 +106,9 @@ Result<> LoadAndServe(const EngineFlags& flags, wire::EngineServer* server, Drai
     return std::unexpected(std::move(loaded).error());
   }
   LogQuantization(options, loaded->loaded);
+  const engine::PackedCacheReport& packed = loaded->loaded.packed_cache;
+  if (!packed.warning.empty()) spdlog::warn("{}", packed.warning);
+  if (!packed.note.empty()) spdlog::info("{}", packed.note);
   spdlog::info("ready: {}", loaded->loaded.description);
   termination->Drains(server);
   return server->Serve(loaded->engine.get());

@@ -19,12 +19,17 @@ Result<engine::LoadedEngine> LoadInProcess(engine::EngineOptions* options, bool 
             }));
   bar.Finish();
   if (show) PrintQuantization(*options, loaded.loaded);
+  WarnOfPackedCache(loaded.loaded.packed_cache);
   return loaded;
 }
 
 void PrintQuantization(const engine::EngineOptions& options, const engine::LoadedModel& loaded) {
   const std::string text = engine::DescribeQuantization(options, loaded);
   if (!text.empty()) fmt::print(stderr, "{}\n", text);
+}
+
+void WarnOfPackedCache(const engine::PackedCacheReport& report) {
+  if (!report.warning.empty()) fmt::print(stderr, "quire: warning: {}\n", Printable(report.warning));
 }
 
 std::string DescribeModel(const EngineInfo& info) {

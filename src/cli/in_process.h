@@ -16,6 +16,9 @@ Result<engine::LoadedEngine> LoadInProcess(engine::EngineOptions* options, bool 
 // What --quantization cost, on standard error; nothing without it.
 void PrintQuantization(const engine::EngineOptions& options, const engine::LoadedModel& loaded);
 
+// Says on standard error what is wrong with a file of packed weights.
+void WarnOfPackedCache(const engine::PackedCacheReport& report);
+
 // "Qwen3ForCausalLM, 4.6M parameters, BF16 (8.8 MiB)"
 std::string DescribeModel(const EngineInfo& info);
 // "2 threads, avx512bf16"

@@ -37,6 +37,31 @@ Result<fs::path> FindDemoModel() {
   return Fail(ErrorCode::kNotFound, "no model was named, and the demo model is in none of these places:{}", tried);
 }
 
+namespace {
+
+// What "auto" means; "" where the environment does not say.
+std::string CacheFolder() {
+  if (const auto cache = EnvironmentVariable("XDG_CACHE_HOME")) return (fs::path(*cache) / "quire").string();
+  if (const auto home = EnvironmentVariable("HOME")) return (fs::path(*home) / ".cache" / "quire").string();
+  return "";
+}
+
+}  // namespace
+
+Result<> CompletePackedCache(engine::EngineOptions* options) {
+  std::string& value = options->packed_cache;
+  if (value.empty()) value = EnvironmentVariable("QUIRE_PACKED_CACHE").value_or("");
+  const bool asked_for = !value.empty();
+  if (!asked_for) value = "read:auto";
+  if (value != "auto" && value != "read:auto") return {};
+  const std::string folder = CacheFolder();
+  if (folder.empty() && asked_for) {
+    return FailParam("packed_cache", "{} needs XDG_CACHE_HOME or HOME, and neither is set", value);
+  }
+  value = folder.empty() ? "off" : value == "auto" ? folder : "read:" + folder;
+  return {};
+}
+
 Result<> CompleteOptions(engine::EngineOptions* options) {
   if (options->model.empty()) {
     QUIRE_TRY(options->model, FindDemoModel());
@@ -50,6 +75,7 @@ Result<> CompleteOptions(engine::EngineOptions* options) {
   if (auto kernels = kernels::SelectKernels(options->isa); !kernels) {
     return FailParam("isa", "{}", kernels.error().message);
   }
+  QUIRE_TRY_VOID(CompletePackedCache(options));
   return options->Validate();
 }
 

@@ -18,8 +18,11 @@ std::optional<std::string> EnvironmentVariable(const char* name);
 // current folder. The error lists the places.
 Result<std::filesystem::path> FindDemoModel();
 
-// Fills in what the command line left open: the demo model, and the kernel tier of QUIRE_ISA. The model exists and the
+// Fills in what the command line left open: the demo model, the kernel tier of QUIRE_ISA, and the folder of packed
+// weights (QUIRE_PACKED_CACHE, "auto"). The model exists and the
 // options are valid afterwards; a tier that this CPU cannot run is an error.
 Result<> CompleteOptions(engine::EngineOptions* options);
+// The last of these alone.
+Result<> CompletePackedCache(engine::EngineOptions* options);
 
 }  // namespace quire::cli

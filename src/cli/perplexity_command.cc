@@ -51,6 +51,7 @@ Result<engine::LoadedModel> LoadWeights(const Side& side) {
             }));
   bar.Finish();
   PrintQuantization(side.load, loaded);
+  WarnOfPackedCache(loaded.packed_cache);
   return loaded;
 }
 

@@ -78,7 +78,8 @@ void AddQuantizeCommand(CLI::App* app, CommandSlot* slot) {
       ->add_option_function<std::string>(
           "output", [flags](const std::string& text) { flags->output = text; }, "the .gguf file to write")
       ->required();
-  command->add_option("--type", flags->type, "one of " + weights::GgufFileTypeNames() + "; int8 is Q8_0, int4 is Q4_K_M")
+  command
+      ->add_option("--type", flags->type, "one of " + weights::GgufFileTypeNames() + "; int8 is Q8_0, int4 is Q4_K_M")
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--threads", flags->num_threads, "threads that compute; 0: one for each core that may be used")

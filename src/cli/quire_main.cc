@@ -70,6 +70,7 @@ int Main(int argc, char** argv) {
   AddBenchCommand(&app, &slot);
   AddInspectCommand(&app, &slot);
   AddQuantizeCommand(&app, &slot);
+  AddPackCommand(&app, &slot);
   AddPerplexityCommand(&app, &slot);
   AddVerifyCommand(&app, &slot);
   AddEngineCommand(&app, &slot);

@@ -45,6 +45,7 @@ Result<bool> Verify(VerifyFlags flags) {
             }));
   bar.Finish();
   PrintQuantization(load, loaded);
+  WarnOfPackedCache(loaded.packed_cache);
   int num_rows = 0;
   flags.options.on_row = [&](const engine::VerifyRow& row) {
     if (terminal.is_tty)

@@ -30,6 +30,8 @@ struct EngineOptions {
   int max_num_queued_requests = 1024;
   sched::PolicyKind policy = sched::PolicyKind::kLpm;
   bool enable_prefix_caching = true;
+  // Where packed weights are kept for the next start, see PackedCachePlace; "" and "off": nowhere.
+  std::string packed_cache;
 
   // kInvalidArgument names the option, its value and the limit. What only the model can tell is checked by LoadEngine.
   Result<> Validate() const;

@@ -51,8 +51,9 @@ Result<MemoryPlan> PlanFor(const EngineOptions& options, const LoadedModel& load
   if (!available && options.kv_memory_bytes == 0) {
     return Fail(ErrorCode::kIo, "the system does not say how much memory is available; give kv_memory_bytes");
   }
-  return PlanMemory(options, {.available_bytes = std::max<std::int64_t>(
-                                  0, available.value_or(INT64_MAX) - static_cast<std::int64_t>(working)),
+  // Pages of a mapped file count as available, because the kernel may drop them; the weights must stay.
+  const std::int64_t taken = static_cast<std::int64_t>(working) + loaded.packed_cache.mapped_bytes;
+  return PlanMemory(options, {.available_bytes = std::max<std::int64_t>(0, available.value_or(INT64_MAX) - taken),
                               .block_bytes = static_cast<std::int64_t>(loaded.model->kv_layout().block_bytes()),
                               .model_length_max = ModelLengthMax(loaded.model->config()),
                               .model_length_default = ModelLengthDefault(loaded.model->config())});
@@ -161,11 +162,13 @@ Result<LoadedModel> LoadBound(const EngineOptions& options, const LoadProgress& 
     QUIRE_TRY(weights::AtomicFile file, weights::AtomicFile::Create(options.quantization_report));
     report.emplace(std::move(file));
   }
-  const models::LoadOptions load_options{.kv_dtype = options.kv_dtype,
-                                         .max_model_len = options.max_model_len,
-                                         .quantization = options.quantization,
-                                         .quantization_errors = &loaded.quantization_errors,
-                                         .progress = progress};
+  models::LoadOptions load_options{.kv_dtype = options.kv_dtype,
+                                   .max_model_len = options.max_model_len,
+                                   .quantization = options.quantization,
+                                   .quantization_errors = &loaded.quantization_errors,
+                                   .progress = progress};
+  PackedCache cache = PackedCache::Open(PackedCachePlace::Parse(options.packed_cache), options.model, *source);
+  cache.Connect(&load_options);
   Result<std::unique_ptr<models::Model>> model =
       models::Model::Load(*source, load_options, loaded.pool.get(), *loaded.kernels);
   if (!model) {
@@ -179,6 +182,7 @@ Result<LoadedModel> LoadBound(const EngineOptions& options, const LoadProgress& 
     QUIRE_TRY_VOID(report->Write(weights::QuantizationTable(loaded.quantization_errors)));
     QUIRE_TRY_VOID(report->Commit());
   }
+  loaded.packed_cache = cache.Finish();
   loaded.load_seconds = Seconds(clock.Now() - start);
   return loaded;
 }

@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "engine/engine_options.h"
 #include "engine/local_engine.h"
+#include "engine/packed_cache.h"
 #include "models/model.h"
 #include "weights/model_config.h"
 
@@ -28,7 +29,8 @@ struct LoadedModel {
   std::unique_ptr<const models::Model> model;
   double load_seconds = 0;
   std::vector<weights::MatrixError> quantization_errors;  // of EngineOptions::quantization; else empty
-  std::string description;                                // "2 threads (…), avx512bf16": what computes
+  PackedCacheReport packed_cache;
+  std::string description;  // "2 threads (…), avx512bf16": what computes
 };
 
 // "43 matrices quantised to int4, relative RMS error 0.0712; worst: layers.3.mlp.down_proj.weight (Q4_K) 0.0824".

@@ -17,6 +17,7 @@
 
 #include "kernels/kernels_test_util.h"
 #include "models/fake_source.h"
+#include "weights/test_files.h"
 
 namespace {
 std::atomic<std::int64_t> allocations{0};
@@ -268,6 +269,53 @@ TEST(DecoderLoadTest, SaysWhatItHolds) {
   EXPECT_EQ(total, source.total_bytes());
   EXPECT_THAT((*model)->weight_formats(), testing::AllOf(testing::HasSubstr("Q4_K"), testing::HasSubstr("Q6_K"),
                                                          testing::HasSubstr("Q8_0"), testing::StartsWith("Q4_K + ")));
+}
+
+// Weights from a file are those that packing makes, to the bit, and nothing is packed again.
+TEST(DecoderLoadTest, PackedFilesGiveTheSameBits) {
+  const weights::TemporaryFolder folder;
+  const auto path = folder.path() / "a.packed";
+  const kernels::KernelTable* kernels = kernels::AvailableKernels().back();
+  const std::vector<TokenId> tokens = RandomTokens(20, 3);
+  ThreadPool pool(2);
+  for (const bool is_gguf : {false, true}) {
+    FakeSource source(MixedConfig(), is_gguf, MixedTypes);
+    auto writer = *weights::PackedWriter::Create(path, 1);
+    const auto packed = Decoder::Load(source, {.packing = &writer}, &pool);
+    ASSERT_TRUE(packed) << packed.error().message;
+    ASSERT_TRUE(writer.Commit().has_value());
+    // A scale that packing refuses: whoever does not pack does not see it.
+    source.Spoil(TensorName(is_gguf, TensorRole::kOutput, TensorPart::kWeight, 1), 3, 0,
+                 std::vector(2, std::byte{0xFF}));
+    EXPECT_THAT(LoadError(source), testing::HasSubstr("not finite"));
+    std::unique_ptr<Decoder> mapped;
+    {
+      const auto reader = *weights::PackedReader::Open(path, 1);
+      auto model = Decoder::Load(source, {.packed = &reader}, &pool);
+      ASSERT_TRUE(model) << model.error().message;
+      mapped = *std::move(model);
+    }
+    EXPECT_EQ(mapped->weight_bytes(), (*packed)->weight_bytes());
+    EXPECT_EQ(mapped->weight_formats(), (*packed)->weight_formats());
+    EXPECT_EQ(Bits(Bench(mapped.get(), kernels, 2).Alone(tokens, 7)),
+              Bits(Bench(packed->get(), kernels, 2).Alone(tokens, 7)));
+  }
+}
+
+// A file that holds other matrices under the model's fingerprint is of no use, and does no harm.
+TEST(DecoderLoadTest, MatricesThatAPackedFileLacksArePacked) {
+  const weights::TemporaryFolder folder;
+  const auto path = folder.path() / "a.packed";
+  ThreadPool pool(1);
+  auto writer = *weights::PackedWriter::Create(path, 1);
+  ASSERT_TRUE(
+      Decoder::Load(FakeSource(SmallConfig(Architecture::kLlama), false, All("F32")), {.packing = &writer}, &pool));
+  ASSERT_TRUE(writer.Commit().has_value());
+  const auto reader = *weights::PackedReader::Open(path, 1);
+  const FakeSource other(SmallConfig(Architecture::kLlama), false, All("BF16"));
+  const auto model = Decoder::Load(other, {.packed = &reader}, &pool);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ((*model)->weight_formats(), "BF16");
 }
 
 std::int64_t RssAnonBytes() {

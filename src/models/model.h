@@ -13,6 +13,7 @@
 #include "nn/exec_context.h"
 #include "nn/kv_pool.h"
 #include "weights/model_source.h"
+#include "weights/packed_file.h"
 #include "weights/quantizing_matrix.h"
 
 namespace quire::models {
@@ -41,6 +42,10 @@ struct LoadOptions {
   weights::Quantization quantization = weights::Quantization::kNone;
   // Gets what that costs each matrix, in the order of loading; null where nobody asks.
   std::vector<weights::MatrixError>* quantization_errors = nullptr;
+  // Matrices that were packed before are taken from here instead of packing them again; or null. Outlives Load only.
+  const weights::PackedReader* packed = nullptr;
+  // Gets what is packed, for the next time; or null.
+  weights::PackedWriter* packing = nullptr;
   // Called from one thread while tensors are packed: bytes done, bytes in all, name of the tensor.
   std::function<void(std::int64_t done, std::int64_t total, std::string_view tensor)> progress;
 };

@@ -68,6 +68,25 @@ class FirstError {
   std::optional<Error> error_;  // guarded by mutex_
 };
 
+// What the memory of a packed matrix is made of, whatever the file that holds it is called.
+weights::PackedKey KeyOf(std::span<const WeightLoader::Rows> parts, std::span<const std::int32_t> input_order) {
+  std::string text;
+  for (const WeightLoader::Rows& part : parts) {
+    const MatrixInfo& info = part.matrix->info();
+    text += fmt::format("{} {} {} {} {}\n", info.name, info.type_name, info.rows, part.order.head_dim,
+                        part.order.rotary_dim);
+  }
+  return weights::MakePackedKey(text, input_order);
+}
+
+// Null when there is no file, or it does not hold the matrix.
+const std::byte* FindPacked(const weights::PackedReader* reader, const weights::PackedKey& key, WeightFormat format,
+                            std::int64_t num_rows, std::int64_t columns) {
+  if (reader == nullptr) return nullptr;
+  const auto found = reader->Find(key, {format, num_rows, columns});
+  return found.size() == nn::PackedWeights::MatrixBytes(format, num_rows, columns) ? found.data() : nullptr;
+}
+
 weights::RowBuffer MakeRowBuffer(std::int64_t columns) {
   constexpr std::int64_t kSmallestGroup = 16;
   weights::RowBuffer buffer;
@@ -164,8 +183,34 @@ Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<cons
       file_bytes += static_cast<std::int64_t>(tensor->data.size());
     }
   }
-  QUIRE_TRY(nn::PackedWeights packed, nn::PackedWeights::Create(format, num_rows, columns));
+  const weights::PackedKey key = KeyOf(parts, input_order);
+  nn::PackedWeights packed;
+  if (const std::byte* data = FindPacked(options_.packed, key, format, num_rows, columns)) {
+    packed =
+        nn::PackedWeights::View({.format = format, .n = num_rows, .k = columns, .data = data}, options_.packed->file());
+    Report(file_bytes, parts.front().matrix->info().name);
+  } else {
+    QUIRE_TRY(packed, nn::PackedWeights::Create(format, num_rows, columns));
+    QUIRE_TRY_VOID(PackPanels(parts, input_order, file_bytes, &packed));
+    for (const Rows& part : parts) {
+      if (options_.quantization_errors == nullptr || part.errors.empty()) continue;
+      options_.quantization_errors->push_back(weights::SumErrors(part.matrix->info(), part.errors));
+    }
+    if (options_.packing != nullptr) {
+      options_.packing->Add(key, {format, num_rows, columns}, {packed.matrix().data, packed.bytes()});
+    }
+  }
+  for (const Rows& part : parts) {
+    CountUse(*part.matrix);
+    for (const TensorSource* tensor : part.matrix->info().tensors) source_.Release(*tensor);
+  }
+  packed_bytes_ += static_cast<std::int64_t>(packed.bytes());
+  return packed;
+}
 
+Result<> WeightLoader::PackPanels(std::span<const Rows> parts, InputOrder input_order, std::int64_t file_bytes,
+                                  nn::PackedWeights* packed) {
+  const auto [format, num_rows, columns, data] = packed->matrix();
   const auto pack_panel = [&](std::int64_t panel, std::span<weights::RowBuffer> buffers) -> Result<> {
     std::array<kernels::WeightRow, kernels::kPanelWidth> views;
     const std::int64_t begin = panel * kernels::kPanelWidth;
@@ -182,7 +227,7 @@ Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<cons
       }
       views[static_cast<std::size_t>(i)] = buffer.View();
     }
-    kernels::PackPanel(format, columns, std::span(views).first(static_cast<std::size_t>(count)), packed.panel(panel));
+    kernels::PackPanel(format, columns, std::span(views).first(static_cast<std::size_t>(count)), packed->panel(panel));
     return {};
   };
 
@@ -200,15 +245,7 @@ Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<cons
     QUIRE_TRY_VOID(error.Take());
     Report(file_bytes * (wave + 1) / waves - file_bytes * wave / waves, parts.front().matrix->info().name);
   }
-  for (const Rows& part : parts) {
-    CountUse(*part.matrix);
-    if (options_.quantization_errors != nullptr && !part.errors.empty()) {
-      options_.quantization_errors->push_back(weights::SumErrors(part.matrix->info(), part.errors));
-    }
-    for (const TensorSource* tensor : part.matrix->info().tensors) source_.Release(*tensor);
-  }
-  packed_bytes_ += static_cast<std::int64_t>(packed.bytes());
-  return packed;
+  return {};
 }
 
 Result<nn::PackedWeights> WeightLoader::LoadMatrix(const std::string& name, std::int64_t rows, std::int64_t columns) {

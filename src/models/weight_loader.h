@@ -53,6 +53,13 @@ enum class BiasRule {
 
 class WeightLoader {
  public:
+  struct Rows {  // a matrix on its way into a segment
+    std::unique_ptr<weights::MatrixSource> matrix;
+    RowOrder order;
+    std::vector<weights::RowError>
+        errors;  // [rows of the file], filled as they are packed; empty if not quantised here
+  };
+
   WeightLoader(const weights::ModelSource& source, const LoadOptions& options, ThreadPool* pool);
 
   // The parts [rows, columns] stacked along the outputs. Neighbours of the same type share a segment. What is
@@ -77,12 +84,6 @@ class WeightLoader {
   std::string FormatNames() const;
 
  private:
-  struct Rows {  // a matrix on its way into a segment
-    std::unique_ptr<weights::MatrixSource> matrix;
-    RowOrder order;
-    std::vector<weights::RowError>
-        errors;  // [rows of the file], filled as they are packed; empty if not quantised here
-  };
   using InputOrder = std::span<const std::int32_t>;
   struct FormatBytes {
     std::string_view name;
@@ -98,6 +99,9 @@ class WeightLoader {
   static std::vector<std::int32_t> CommonInputOrder(std::span<const Rows> parts);
   Result<nn::PackedWeights> Pack(kernels::WeightFormat format, std::span<const Rows> parts, std::int64_t columns,
                                  InputOrder input_order);
+  // Fills `packed` panel by panel, with all threads.
+  Result<> PackPanels(std::span<const Rows> parts, InputOrder input_order, std::int64_t file_bytes,
+                      nn::PackedWeights* packed);
   Result<std::vector<float>> LoadBias(const MatrixPart& part, BiasRule rule, bool quantized_layout);
   void CountUse(const weights::MatrixSource& matrix);
   void Report(std::int64_t bytes, std::string_view tensor_name);

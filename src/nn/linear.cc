@@ -41,10 +41,16 @@ constexpr std::int64_t kRowsPerTask = 512;
 Result<PackedWeights> PackedWeights::Create(kernels::WeightFormat format, std::int64_t num_outputs,
                                             std::int64_t num_inputs) {
   PackedWeights weights;
-  const std::size_t bytes =
-      kernels::PanelBytes(format, num_inputs) * static_cast<std::size_t>(kernels::NumPanels(num_outputs));
-  QUIRE_TRY(weights.memory_, AlignedBuffer::Allocate(bytes));
+  QUIRE_TRY(weights.memory_, AlignedBuffer::Allocate(MatrixBytes(format, num_outputs, num_inputs)));
   weights.matrix_ = {.format = format, .n = num_outputs, .k = num_inputs, .data = weights.memory_.data()};
+  return weights;
+}
+
+PackedWeights PackedWeights::View(const kernels::PackedMatrix& matrix, std::shared_ptr<const MappedFile> file) {
+  CHECK(reinterpret_cast<std::uintptr_t>(matrix.data) % kCacheLineBytes == 0);
+  PackedWeights weights;
+  weights.matrix_ = matrix;
+  weights.file_ = std::move(file);
   return weights;
 }
 

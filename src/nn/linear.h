@@ -3,28 +3,38 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "base/strong_id.h"
 #include "kernels/kernel_table.h"
 #include "nn/exec_context.h"
 
 namespace quire::nn {
 
-// A packed matrix and the memory that holds it.
+// A packed matrix and the memory that holds it: its own, or a part of a mapped file.
 class PackedWeights {
  public:
   // Zero weights, to be filled panel by panel.
   static Result<PackedWeights> Create(kernels::WeightFormat format, std::int64_t num_outputs, std::int64_t num_inputs);
+  // Weights that were packed before and lie in `file`, on a cache line.
+  static PackedWeights View(const kernels::PackedMatrix& matrix, std::shared_ptr<const MappedFile> file);
 
   const kernels::PackedMatrix& matrix() const { return matrix_; }
+  // Only of what Create made.
   std::byte* panel(std::int64_t index) {
     return memory_.data() + static_cast<std::size_t>(index) * kernels::PanelBytes(matrix_.format, matrix_.k);
   }
-  std::size_t bytes() const { return memory_.size(); }
+  std::size_t bytes() const { return MatrixBytes(matrix_.format, matrix_.n, matrix_.k); }
+  static std::size_t MatrixBytes(kernels::WeightFormat format, std::int64_t num_outputs, std::int64_t num_inputs) {
+    return kernels::PanelBytes(format, num_inputs) * static_cast<std::size_t>(kernels::NumPanels(num_outputs));
+  }
 
  private:
-  AlignedBuffer memory_;
+  AlignedBuffer memory_;  // empty when the weights are in file_
+  // Shared by all matrices of a model that lie in the same file; null when the weights are in memory_.
+  std::shared_ptr<const MappedFile> file_;
   kernels::PackedMatrix matrix_;
 };
 

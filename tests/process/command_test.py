@@ -27,7 +27,7 @@ class CommandTest(unittest.TestCase):
 
     def test_help_of_every_command(self):
         top = self.expect_success(quire("--help"))
-        for command in ("serve", "chat", "run", "bench", "inspect", "quantize", "perplexity", "verify",
+        for command in ("serve", "chat", "run", "bench", "inspect", "quantize", "pack", "perplexity", "verify",
                         "engine"):
             self.assertIn(f"\n  {command} ", top)
             text = self.expect_success(quire(command, "--help"))
@@ -55,6 +55,7 @@ class CommandTest(unittest.TestCase):
     def test_a_model_that_is_not_there_is_a_failure_of_every_command(self):
         for arguments in (["run", "/does/not/exist", "-p", "x"], ["inspect", "/does/not/exist"],
                           ["quantize", "/does/not/exist", "/does/not/exist.gguf"], ["verify", "/does/not/exist"],
+                          ["pack", "/does/not/exist"],
                           ["perplexity", "/does/not/exist", __file__], ["perplexity", DEMO, "/does/not/exist"],
                           ["perplexity", DEMO, __file__, "--reference", "/does/not/exist"]):
             run = quire(*arguments)
@@ -231,6 +232,44 @@ class CommandTest(unittest.TestCase):
             run = quire("quantize", str(DEMO), os.path.join(folder, "x.gguf"), "--type", "Q17")
             self.assertEqual(run.returncode, 2)
             self.assertIn("Q17", run.stderr)
+
+    def test_pack_writes_what_later_starts_map(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "XDG_CACHE_HOME": folder}
+            prompt = ["run", "-p", "Hello!", "--chat", "--temperature", "0", "--max-tokens", "12", *SMALL]
+            text = self.expect_success(quire(*prompt, "--packed-cache", "off"))
+            self.assertEqual(quire("pack", DEMO, "--verify", env=environment).returncode, 1)
+            self.assertIn("written in", self.expect_success(quire("pack", DEMO, env=environment)))
+            file, = pathlib.Path(folder, "quire").iterdir()
+            self.assertIn("is whole", self.expect_success(quire("pack", DEMO, env=environment)))
+            self.assertEqual(self.expect_success(quire(*prompt, env=environment)), text)
+
+            whole = file.read_bytes()
+            file.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+            run = quire("pack", DEMO, "--verify", env=environment)
+            self.assertEqual(run.returncode, 1)
+            self.assertIn("is damaged", run.stderr)
+            self.assertIn("written in", self.expect_success(quire("pack", DEMO, env=environment)))
+            self.assertEqual(file.read_bytes(), whole)
+
+    def test_packed_weights_that_are_of_no_use_cost_a_warning(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "demo.packed")
+            prompt = ["run", "-p", "Hello!", "--chat", "--temperature", "0", "--max-tokens", "12", *SMALL]
+            text = self.expect_success(quire(*prompt, "--packed-cache", "off"))
+            self.expect_success(quire("pack", DEMO, file))
+            whole = file.read_bytes()
+            for bad in (whole[:-1], whole[:100], b"", whole[:-20] + b"x" * 20, whole[:-128] + b"\xff" * 64 + whole[-64:]):
+                file.write_bytes(bad)
+                run = quire(*prompt, "--packed-cache", f"read:{file}")
+                self.assertEqual(self.expect_success(run), text)
+                self.assertIn("packed weights are not used", run.stderr)
+                self.assertEqual(file.read_bytes(), bad)
+            for place in ("/dev/null/cache", "/proc/cache"):
+                run = quire(*prompt, "--packed-cache", place)
+                self.assertEqual(self.expect_success(run), text)
+                self.assertIn("packed weights are not", run.stderr)
+                self.assertEqual(quire("pack", DEMO, place).returncode, 1)
 
     def test_verify_finds_the_demo_model_invariant(self):
         out = self.expect_success(quire("verify", "--isa", "auto", "--num-requests", "12", "--max-tokens", "8"))

@@ -210,6 +210,13 @@ class ServeTest(unittest.TestCase):
             self.assertNotIn("engine process", run.stderr)
 
     # What the front end cannot do is said before an engine begins to load a model.
+    def test_the_second_start_maps_what_the_first_packed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {"XDG_CACHE_HOME": folder, "QUIRE_PACKED_CACHE": "auto"}
+            for words in ("packed weights kept in", "packed weights from"):
+                with Server(PROGRAM, environment=environment) as server:
+                    self.assertIn(f"{words} {folder}/quire/demo-", server.stderr())
+
     def test_bad_settings_of_the_front_end_start_no_engine(self):
         for flag, value in (("--host", "no.such.host"), ("--host", "198.51.100.7"), ("--port", "70000"),
                             ("--http-threads", "0"), ("--max-connections", "0"), ("--header-timeout", "0")):
