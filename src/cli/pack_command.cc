@@ -37,7 +37,8 @@ Result<> Pack(engine::EngineOptions options, bool verify_only) {
   if (options.packed_cache.empty()) options.packed_cache = "auto";
   QUIRE_TRY_VOID(CompleteOptions(&options));
   QUIRE_TRY(const auto source, weights::ModelSource::Open(options.model));
-  QUIRE_TRY(const std::uint64_t fingerprint, weights::ModelFingerprint(*source, options.model));
+  QUIRE_TRY(const std::uint64_t fingerprint,
+            weights::ModelFingerprint(*source, options.model, weights::QuantizationName(options.quantization)));
   const auto file = engine::PackedCachePlace::Parse(options.packed_cache).FileFor(options.model, fingerprint);
   const Result<weights::PackedReader> reader = weights::PackedReader::Open(file, fingerprint);
   const Result<> whole = reader ? reader->VerifyData() : std::unexpected(reader.error());

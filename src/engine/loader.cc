@@ -167,7 +167,8 @@ Result<LoadedModel> LoadBound(const EngineOptions& options, const LoadProgress& 
                                    .quantization = options.quantization,
                                    .quantization_errors = &loaded.quantization_errors,
                                    .progress = progress};
-  PackedCache cache = PackedCache::Open(PackedCachePlace::Parse(options.packed_cache), options.model, *source);
+  PackedCache cache = PackedCache::Open(PackedCachePlace::Parse(options.packed_cache), options.model, *source,
+                                        weights::QuantizationName(options.quantization));
   cache.Connect(&load_options);
   Result<std::unique_ptr<models::Model>> model =
       models::Model::Load(*source, load_options, loaded.pool.get(), *loaded.kernels);

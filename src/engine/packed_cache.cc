@@ -30,11 +30,11 @@ fs::path PackedCachePlace::FileFor(const fs::path& model, std::uint64_t fingerpr
   return path / fmt::format("{}-{:016x}{}", name.substr(0, kNameBytesMax), fingerprint, kExtension);
 }
 
-PackedCache PackedCache::Open(const PackedCachePlace& place, const fs::path& model,
-                              const weights::ModelSource& source) {
+PackedCache PackedCache::Open(const PackedCachePlace& place, const fs::path& model, const weights::ModelSource& source,
+                              std::string_view variant) {
   PackedCache cache;
   if (place.path.empty()) return cache;
-  const Result<std::uint64_t> fingerprint = weights::ModelFingerprint(source, model);
+  const Result<std::uint64_t> fingerprint = weights::ModelFingerprint(source, model, variant);
   if (!fingerprint) {
     cache.warning_ = fingerprint.error().message;
     return cache;

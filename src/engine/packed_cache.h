@@ -35,9 +35,9 @@ struct PackedCacheReport {
 
 class PackedCache {
  public:
-  // `model` is the path of `source`.
+  // `model` is the path of `source`; `variant` as for weights::ModelFingerprint.
   static PackedCache Open(const PackedCachePlace& place, const std::filesystem::path& model,
-                          const weights::ModelSource& source);
+                          const weights::ModelSource& source, std::string_view variant);
 
   // Lets a load read or write the file. This object outlives the load.
   void Connect(models::LoadOptions* options);

@@ -61,13 +61,15 @@ Result<> AddFile(const fs::path& path, Hasher* hasher) {
 
 // What may decide how the weights of a folder are read.
 bool IsModelFile(const fs::path& path) {
-  return path.extension() == ".safetensors" || path.extension() == ".gguf" || path.extension() == ".json";
+  return path.extension() == ".safetensors" || path.extension() == ".gguf" || path.filename() == "config.json" ||
+         path.filename() == "model.safetensors.index.json";
 }
 
 }  // namespace
 
-Result<std::uint64_t> ModelFingerprint(const ModelSource& source, const fs::path& path) {
+Result<std::uint64_t> ModelFingerprint(const ModelSource& source, const fs::path& path, std::string_view variant) {
   Hasher hasher;
+  hasher.Add(variant);
   for (const TensorSource& tensor : source.tensors()) AddTensor(tensor, &hasher);
   std::error_code error;
   if (!fs::is_directory(path, error)) {

@@ -39,8 +39,10 @@ struct PackedShape {
 };
 
 // Says of which model a file was made: a hash of the tensors' names, types, shapes and some bytes of each, and of the
-// sizes and times of the model's files. Not of its path: a model that was moved stays the same.
-Result<std::uint64_t> ModelFingerprint(const ModelSource& source, const std::filesystem::path& path);
+// sizes and times of the model's files. Not of its path: a model that was moved stays the same. `variant` says what else
+// the weights depend on: the quantization that they get while they are loaded.
+Result<std::uint64_t> ModelFingerprint(const ModelSource& source, const std::filesystem::path& path,
+                                       std::string_view variant);
 
 // Immutable; any number of threads.
 class PackedReader {

@@ -158,7 +158,7 @@ std::uint64_t FingerprintOf(const fs::path& path) {
     ModelConfig config_;
     GenerationConfig generation_config_;
   };
-  return *ModelFingerprint(Empty(), path);
+  return *ModelFingerprint(Empty(), path, "none");
 }
 
 TEST(ModelFingerprintTest, FollowsTheFilesAndNotTheirPlace) {
