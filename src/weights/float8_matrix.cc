@@ -126,7 +126,7 @@ OpenedMatrix OpenFloat8(const ModelSource& source, const QuantizationConfig& con
   const bool is_e4m3 = weight->type->name == "F8_E4M3";
   const bool fills_groups = scales.block_columns >= columns || scales.block_columns % std::int64_t{kPanelGroup} == 0;
   const bool fits_panel =  // whose scales are 2^8 times as large
-      fills_groups && std::ranges::all_of(scales.values, [](float scale) { return std::abs(scale) < 0x1p119f; });
+      fills_groups && std::ranges::all_of(scales.values, [](float value) { return std::abs(value) < 0x1p119f; });
   MatrixInfo info{.name = weight->name,
                   .stem = tensors.stem(),
                   .type_name = is_e4m3 ? "FP8 E4M3" : "FP8 E5M2",

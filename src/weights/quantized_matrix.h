@@ -57,7 +57,8 @@ Result<std::vector<float>> ReadFiniteFloats(const TensorSource& tensor);
 // All elements of a tensor of I8, U8, I32 or I64 that fit in 32 bits; others are an error.
 Result<std::vector<std::int32_t>> ReadIntegers(const TensorSource& tensor);
 
-inline constexpr std::initializer_list<std::string_view> kScaleTypes = {"F16", "BF16", "F32"};
+// Not constexpr: g++ 12 refuses such a list. Its array lives as long as the program.
+inline const std::initializer_list<std::string_view> kScaleTypes = {"F16", "BF16", "F32"};
 
 // Scales of groups of inputs, [rows, groups]; for one group also [rows], or one for everything.
 struct RowScales {
