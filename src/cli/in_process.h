@@ -13,11 +13,8 @@ namespace quire::cli {
 // shows nothing unless it is a terminal.
 Result<engine::LoadedEngine> LoadInProcess(engine::EngineOptions* options, bool quiet = false);
 
-// What --quantization cost, on standard error; nothing without it.
-void PrintQuantization(const engine::EngineOptions& options, const engine::LoadedModel& loaded);
-
-// Says on standard error what is wrong with a file of packed weights.
-void WarnOfPackedCache(const engine::PackedCacheReport& report);
+// A model without an engine around it; the options are complete. The bar shows on a terminal only.
+Result<engine::LoadedModel> LoadModelInProcess(const engine::EngineOptions& options);
 
 // "Qwen3ForCausalLM, 4.6M parameters, BF16 (8.8 MiB)"
 std::string DescribeModel(const EngineInfo& info);

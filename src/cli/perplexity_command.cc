@@ -41,20 +41,6 @@ Result<Side> OpenSide(engine::EngineOptions load) {
   return Side{std::move(load), std::move(text)};
 }
 
-Result<engine::LoadedModel> LoadWeights(const Side& side) {
-  const SteadyClock clock;
-  const Terminal terminal = Terminal::Of(stderr);
-  ProgressBar bar("loading " + side.name(), terminal, &clock);
-  QUIRE_TRY(engine::LoadedModel loaded,
-            engine::LoadModel(side.load, [&](std::int64_t done, std::int64_t total, std::string_view) {
-              if (terminal.is_tty) bar.Update(done, total);
-            }));
-  bar.Finish();
-  PrintQuantization(side.load, loaded);
-  WarnOfPackedCache(loaded.packed_cache);
-  return loaded;
-}
-
 // The tokens of a text, and those that the tokenizer puts before every text (BOS).
 struct Tokens {
   std::vector<TokenId> text, prefix;
@@ -139,12 +125,12 @@ Result<> MeasurePerplexity(const PerplexityFlags& flags) {
   run.prefix = std::move(tokens.prefix);
   run.tokens = std::move(tokens.text);
 
-  QUIRE_TRY(const engine::LoadedModel loaded, LoadWeights(model));
+  QUIRE_TRY(const engine::LoadedModel loaded, LoadModelInProcess(model.load));
   run.model = {loaded.model.get(), loaded.kernels};
   run.pool = loaded.pool.get();
   engine::LoadedModel loaded_reference;
   if (reference) {
-    QUIRE_TRY(loaded_reference, LoadWeights(*reference));
+    QUIRE_TRY(loaded_reference, LoadModelInProcess(reference->load));
     run.reference = bench::ModelUnderTest{loaded_reference.model.get(), loaded_reference.kernels};
     loaded_reference.pool.reset();  // one set of threads computes both
   }

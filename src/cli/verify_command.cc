@@ -36,16 +36,8 @@ Result<bool> Verify(VerifyFlags flags) {
   flags.options.seed = static_cast<std::uint64_t>(flags.seed);
   QUIRE_TRY_VOID(flags.options.Validate());
 
-  const SteadyClock clock;
+  QUIRE_TRY(const engine::LoadedModel loaded, LoadModelInProcess(load));
   const Terminal terminal = Terminal::Of(stderr);
-  ProgressBar bar("loading " + load.model.string(), terminal, &clock);
-  QUIRE_TRY(const engine::LoadedModel loaded,
-            engine::LoadModel(load, [&](std::int64_t done, std::int64_t total, std::string_view) {
-              if (terminal.is_tty) bar.Update(done, total);
-            }));
-  bar.Finish();
-  PrintQuantization(load, loaded);
-  WarnOfPackedCache(loaded.packed_cache);
   int num_rows = 0;
   flags.options.on_row = [&](const engine::VerifyRow& row) {
     if (terminal.is_tty)
