@@ -31,15 +31,7 @@ OpenedMatrix OpenAwq(const ModelSource& source, const QuantizationConfig& config
   QUIRE_TRY(const TensorSource* scales, tensors.Require(".scales", kScaleTypes));
   QUIRE_TRY_VOID(CheckIsMatrix(*qweight));
   const std::int64_t columns = qweight->shape[0], words = qweight->shape[1], rows = words * kPerWord;
-  const std::int64_t group_size = config.group_size == -1 ? columns : config.group_size;
-  if (columns % group_size != 0) {
-    return Fail(ErrorCode::kCorrupt, "tensor {}: groups of {} do not divide {} inputs", qweight->name, group_size,
-                columns);
-  }
-  const std::int64_t num_groups = columns / group_size;
-  const std::string because = fmt::format("{} inputs in groups of {}", columns, group_size);
-  QUIRE_TRY_VOID(CheckShape(*qzeros, {num_groups, words}, because));
-  QUIRE_TRY_VOID(CheckShape(*scales, {num_groups, rows}, because));
+  QUIRE_TRY(const std::int64_t num_groups, CountGroups(config, *qweight, rows, columns, *qzeros, words, *scales));
 
   IntegerCodes codes{.bits = 4, .num_groups = num_groups, .group_of_column = ContiguousGroups(columns, num_groups)};
   QUIRE_TRY(const std::vector<float> scale_rows, ReadFiniteFloats(*scales));

@@ -163,10 +163,7 @@ OpenedMatrix OpenBitsAndBytesInt8(const ModelSource& source, const QuantizationC
   IntegerCodes codes{.bits = 8, .num_groups = 1, .group_of_column = ContiguousGroups(columns, 1), .zeros = {128}};
   QUIRE_TRY(codes.scales, ReadFiniteFloats(*scb));
   for (float& scale : codes.scales) scale /= 127.0f;
-  codes.read = [weight](std::int64_t row, std::uint8_t* out) {
-    const std::byte* values = weight->data.data() + row * weight->columns();
-    for (std::int64_t c = 0; c < weight->columns(); ++c) out[c] = std::to_integer<std::uint8_t>(values[c]) ^ 0x80;
-  };
+  codes.read = ReadSignedBytes(*weight);
   MatrixInfo info{
       .name = weight->name, .stem = tensors.stem(), .type_name = "LLM.int8()", .rows = rows, .columns = columns};
   info.tensors = tensors.Take();

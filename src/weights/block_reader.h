@@ -40,6 +40,16 @@ inline float HalfAt(const std::byte* from) {
   return ToFloat(LoadAt<F16>(from));
 }
 
+// kHalf bytes: the low nibbles are the first kHalf codes, the high ones the next.
+template <int kHalf>
+void ReadNibbles(const std::byte* from, std::uint8_t* codes) {
+  for (int i = 0; i < kHalf; ++i) {
+    const int both = ByteAt(from + i);
+    codes[i] = static_cast<std::uint8_t>(both & 15);
+    codes[kHalf + i] = static_cast<std::uint8_t>(both >> 4);
+  }
+}
+
 // One block of a file in the terms of a panel format:
 //   w = scale · (code − zero_point) − min       or      w = scale · table[code]
 template <int kElements, kernels::WeightFormat kFormat>

@@ -109,10 +109,7 @@ OpenedMatrix OpenInt8(const ModelSource& source, const QuantizationConfig&, std:
                      .group_of_column = ContiguousGroups(columns, scales.num_groups),
                      .scales = std::move(scales.values)};
   QUIRE_TRY(codes.zeros, ReadZeros(zero_point, 8, rows, codes.num_groups));
-  codes.read = [weight](std::int64_t row, std::uint8_t* out) {
-    const std::byte* values = weight->data.data() + row * weight->columns();
-    for (std::int64_t c = 0; c < weight->columns(); ++c) out[c] = std::to_integer<std::uint8_t>(values[c]) ^ 0x80;
-  };
+  codes.read = ReadSignedBytes(*weight);
   MatrixInfo info{.name = weight->name, .stem = tensors.stem(), .type_name = "INT8", .rows = rows, .columns = columns};
   info.tensors = tensors.Take();
   return MakeIntegerMatrix(std::move(info), std::move(codes));

@@ -50,15 +50,8 @@ OpenedMatrix OpenGptq(const ModelSource& source, const QuantizationConfig& confi
     return Fail(ErrorCode::kCorrupt, "tensor {}: {} words for each of {} outputs do not hold whole codes of {} bits",
                 qweight->name, qweight->shape[0], rows, bits);
   }
-  const std::int64_t group_size = config.group_size == -1 ? columns : config.group_size;
-  if (columns % group_size != 0) {
-    return Fail(ErrorCode::kCorrupt, "tensor {}: groups of {} do not divide {} inputs", qweight->name, group_size,
-                columns);
-  }
-  const std::int64_t num_groups = columns / group_size;
-  const std::string because = fmt::format("{} inputs in groups of {}", columns, group_size);
-  QUIRE_TRY_VOID(CheckShape(*qzeros, {num_groups, rows * bits / 32}, because));
-  QUIRE_TRY_VOID(CheckShape(*scales, {num_groups, rows}, because));
+  QUIRE_TRY(const std::int64_t num_groups,
+            CountGroups(config, *qweight, rows, columns, *qzeros, rows * bits / 32, *scales));
 
   IntegerCodes codes{.bits = bits, .num_groups = num_groups};
   QUIRE_TRY(codes.group_of_column, ReadGroupIndex(g_idx, columns, num_groups));

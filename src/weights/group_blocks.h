@@ -18,14 +18,6 @@
 
 namespace quire::weights {
 
-inline void ReadNibbles(const std::byte* from, std::uint8_t* codes) {
-  for (int i = 0; i < 16; ++i) {
-    const int both = ByteAt(from + i);
-    codes[i] = static_cast<std::uint8_t>(both & 15);
-    codes[i + 16] = static_cast<std::uint8_t>(both >> 4);
-  }
-}
-
 inline void AddFifthBits(const std::byte* from, std::uint8_t* codes) {
   const auto bits = LoadAt<std::uint32_t>(from);
   for (int i = 0; i < 32; ++i) codes[i] = static_cast<std::uint8_t>(codes[i] | (bits >> i & 1) << 4);
@@ -41,14 +33,18 @@ struct Q8_0 {
   }
 };
 
-struct Q4_0 {
+// A scale and nibbles, which the panel format gives their meaning.
+template <kernels::WeightFormat kPacked>
+struct ScaledNibbles {
   static constexpr int kElements = 32, kBytes = 18;
-  static constexpr auto kFormat = kernels::WeightFormat::kInt4Group32;
+  static constexpr auto kFormat = kPacked;
   static void Read(const std::byte* from, Block<kElements, kFormat>* block) {
     block->scales[0] = HalfAt(from);
-    ReadNibbles(from + 2, block->codes);
+    ReadNibbles<16>(from + 2, block->codes);
   }
 };
+using Q4_0 = ScaledNibbles<kernels::WeightFormat::kInt4Group32>;
+using Iq4Nl = ScaledNibbles<kernels::WeightFormat::kIq4Group32>;
 
 struct Q4_1 {
   static constexpr int kElements = 32, kBytes = 20;
@@ -56,7 +52,7 @@ struct Q4_1 {
   static void Read(const std::byte* from, Block<kElements, kFormat>* block) {
     block->scales[0] = HalfAt(from);
     block->mins[0] = -HalfAt(from + 2);
-    ReadNibbles(from + 4, block->codes);
+    ReadNibbles<16>(from + 4, block->codes);
   }
 };
 
@@ -65,7 +61,7 @@ struct Q5_0 {
   static constexpr auto kFormat = kernels::WeightFormat::kInt5Group32;
   static void Read(const std::byte* from, Block<kElements, kFormat>* block) {
     block->scales[0] = HalfAt(from);
-    ReadNibbles(from + 6, block->codes);
+    ReadNibbles<16>(from + 6, block->codes);
     AddFifthBits(from + 2, block->codes);
   }
 };
@@ -76,17 +72,8 @@ struct Q5_1 {
   static void Read(const std::byte* from, Block<kElements, kFormat>* block) {
     block->scales[0] = HalfAt(from);
     block->mins[0] = -HalfAt(from + 2);
-    ReadNibbles(from + 8, block->codes);
+    ReadNibbles<16>(from + 8, block->codes);
     AddFifthBits(from + 4, block->codes);
-  }
-};
-
-struct Iq4Nl {
-  static constexpr int kElements = 32, kBytes = 18;
-  static constexpr auto kFormat = kernels::WeightFormat::kIq4Group32;
-  static void Read(const std::byte* from, Block<kElements, kFormat>* block) {
-    block->scales[0] = HalfAt(from);
-    ReadNibbles(from + 2, block->codes);
   }
 };
 
@@ -102,7 +89,7 @@ struct Mxfp4 {
   static constexpr auto kFormat = kernels::WeightFormat::kMxfp4Group32;
   static void Read(const std::byte* from, Block<kElements, kFormat>* block) {
     block->scales[0] = Mxfp4Scale(ByteAt(from));
-    ReadNibbles(from + 1, block->codes);
+    ReadNibbles<16>(from + 1, block->codes);
   }
 };
 

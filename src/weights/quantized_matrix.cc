@@ -129,6 +129,28 @@ Result<std::vector<std::int32_t>> ReadIntegers(const TensorSource& tensor) {
   return values;
 }
 
+Result<std::int64_t> CountGroups(const QuantizationConfig& config, const TensorSource& qweight, std::int64_t rows,
+                                 std::int64_t columns, const TensorSource& qzeros, std::int64_t zero_words,
+                                 const TensorSource& scales) {
+  const std::int64_t group_size = config.group_size == -1 ? columns : config.group_size;
+  if (columns % group_size != 0) {
+    return Fail(ErrorCode::kCorrupt, "tensor {}: groups of {} do not divide {} inputs", qweight.name, group_size,
+                columns);
+  }
+  const std::int64_t num_groups = columns / group_size;
+  const std::string because = fmt::format("{} inputs in groups of {}", columns, group_size);
+  QUIRE_TRY_VOID(CheckShape(qzeros, {num_groups, zero_words}, because));
+  QUIRE_TRY_VOID(CheckShape(scales, {num_groups, rows}, because));
+  return num_groups;
+}
+
+std::function<void(std::int64_t row, std::uint8_t* codes)> ReadSignedBytes(const TensorSource& tensor) {
+  return [&tensor](std::int64_t row, std::uint8_t* codes) {
+    const std::byte* values = tensor.data.data() + row * tensor.columns();
+    for (std::int64_t c = 0; c < tensor.columns(); ++c) codes[c] = std::to_integer<std::uint8_t>(values[c]) ^ 0x80;
+  };
+}
+
 Result<RowScales> ReadRowScales(const TensorSource& tensor, std::int64_t rows, std::int64_t columns) {
   RowScales scales;
   QUIRE_TRY(scales.values, ReadFiniteFloats(tensor));

@@ -73,6 +73,12 @@ std::vector<std::int32_t> ContiguousGroups(std::int64_t columns, std::int64_t nu
 Result<std::vector<std::int32_t>> ReadGroupIndex(const TensorSource* g_idx, std::int64_t columns,
                                                  std::int64_t num_groups);
 
+// The number of groups of inputs that the configuration gives a matrix of AWQ or GPTQ, where the other tensors have the
+// shapes that follow: zero points [groups, zero_words] in packed words, scales [groups, rows].
+Result<std::int64_t> CountGroups(const QuantizationConfig& config, const TensorSource& qweight, std::int64_t rows,
+                                 std::int64_t columns, const TensorSource& qzeros, std::int64_t zero_words,
+                                 const TensorSource& scales);
+
 // Packed words: the first value in the lowest bits, values that cross the border of two words included.
 inline std::uint32_t LoadWord(const TensorSource& tensor, std::int64_t index) {
   std::uint32_t word;
@@ -107,6 +113,9 @@ struct IntegerCodes {
 };
 // Chooses the panel format and, where it brings groups together, the order of the columns.
 std::unique_ptr<MatrixSource> MakeIntegerMatrix(MatrixInfo info, IntegerCodes codes);
+
+// IntegerCodes::read of a tensor [rows, columns] of I8: 128 more than its values.
+std::function<void(std::int64_t row, std::uint8_t* codes)> ReadSignedBytes(const TensorSource& tensor);
 
 // From [num_groups, rows], as AWQ and GPTQ have it, to [rows, num_groups].
 template <typename T>

@@ -33,13 +33,12 @@ inline void ReadBitPairs(const std::byte* from, std::uint8_t* codes) {
 
 // Nibbles of Q4_K and Q5_K: 32 bytes hold two groups, the low nibbles one, the high nibbles the next.
 inline void ReadNibblePairs(const std::byte* from, std::uint8_t* codes) {
-  for (int pair = 0; pair < 4; ++pair) {
-    for (int i = 0; i < 32; ++i) {
-      const int both = ByteAt(from + pair * 32 + i);
-      codes[pair * 64 + i] = static_cast<std::uint8_t>(both & 15);
-      codes[pair * 64 + 32 + i] = static_cast<std::uint8_t>(both >> 4);
-    }
-  }
+  for (int pair = 0; pair < 4; ++pair) ReadNibbles<32>(from + pair * 32, codes + pair * 64);
+}
+
+// The bit of element i in Q3_K and Q5_K: bit i / 32 of byte i % 32.
+inline int HighBit(const std::byte* from, int i) {
+  return ByteAt(from + i % 32) >> (i / 32) & 1;
 }
 
 // Scales and minima of Q4_K and Q5_K, six bits each. Groups 0 … 3 have the low six bits of bytes 0 … 3 (scale) and
@@ -84,7 +83,7 @@ struct Q3K {
     // Bit b of byte i is the third bit of element 32b + i.
     ReadBitPairs(from + 32, block->codes);
     for (int i = 0; i < 256; ++i) {
-      const int high = ByteAt(from + i % 32) >> (i / 32) & 1;
+      const int high = HighBit(from, i);
       block->codes[i] = static_cast<std::uint8_t>((block->codes[i] | high << 2) + (32 - 4));
     }
   }
@@ -111,7 +110,7 @@ struct Q5K {
     // Bit g of byte i is the fifth bit of element 32g + i.
     ReadNibblePairs(from + 48, block->codes);
     for (int i = 0; i < 256; ++i) {
-      const int high = ByteAt(from + 16 + i % 32) >> (i / 32) & 1;
+      const int high = HighBit(from + 16, i);
       block->codes[i] = static_cast<std::uint8_t>(block->codes[i] | high << 4);
     }
   }
@@ -156,11 +155,7 @@ struct Iq4Xs {
     for (int g = 0; g < 8; ++g) {
       const int low = ByteAt(from + 4 + g / 2) >> (g % 2 * 4) & 15;
       block->scales[g] = d * static_cast<float>((low | (high >> (2 * g) & 3) << 4) - 32);  // exact: 11 bits by 6
-      for (int i = 0; i < 16; ++i) {
-        const int both = ByteAt(from + 8 + g * 16 + i);
-        block->codes[g * 32 + i] = static_cast<std::uint8_t>(both & 15);
-        block->codes[g * 32 + 16 + i] = static_cast<std::uint8_t>(both >> 4);
-      }
+      ReadNibbles<16>(from + 8 + g * 16, block->codes + g * 32);
     }
   }
 };
