@@ -44,12 +44,9 @@ std::size_t UpperPlace(const FormatTraits& traits, int column) {
 template <typename IsZero>
 std::size_t SparsePattern(IsZero is_zero) {
   for (std::size_t pattern = 0; pattern < kSparsePatterns.size(); ++pattern) {
-    int outside = 0;
-    for (int place = 0; place < 4; ++place) {
-      const bool stored = kSparsePatterns[pattern][0] == place || kSparsePatterns[pattern][1] == place;
-      if (!stored && !is_zero(place)) ++outside;
-    }
-    if (outside == 0) return pattern;
+    bool holds_all = true;
+    for (int place = 0; place < 4; ++place) holds_all = holds_all && (IsStored(pattern, place) || is_zero(place));
+    if (holds_all) return pattern;
   }
   CHECK(false);
   return 0;
@@ -161,13 +158,8 @@ void PackSparseFloatRow(std::int64_t k, const float* values, int column, std::by
 }
 
 void UnpackSparseFloatRow(const PackedMatrix& matrix, const std::byte* panel, int column, float* out) {
-  std::fill_n(out, matrix.k, 0.0f);
   for (std::int64_t quad = 0; quad < matrix.k / 4; ++quad, panel += kBf16SparseQuadBytes) {
-    const auto& places = kSparsePatterns[std::to_integer<std::size_t>(panel[64 + column])];
-    for (int stored = 0; stored < 2; ++stored) {
-      out[quad * 4 + places[static_cast<std::size_t>(stored)]] =
-          ToFloat(Bf16{LoadAt<std::uint16_t>(panel, column * 2 + stored)});
-    }
+    for (int i = 0; i < 4; ++i) out[quad * 4 + i] = Bf16SparseWeight(panel, i, column);
   }
 }
 
@@ -193,12 +185,9 @@ void PackScaledRow(WeightFormat format, std::int64_t k, const WeightRow& row, in
 void UnpackScaledRow(const PackedMatrix& matrix, const std::byte* panel, int column, float* out) {
   const ScaledGroup layout(matrix.format);
   for (std::int64_t i = 0; i < matrix.k; ++i) {
-    const std::int64_t group = i / layout.elements, in_group = i % layout.elements;
-    const std::byte* base = panel + static_cast<std::size_t>(group) * layout.bytes;
-    const std::byte* pair = base + layout.codes + static_cast<std::size_t>(in_group / 2) * layout.pair_bytes;
-    const int code = layout.pair_bytes == kPanelWidth ? std::to_integer<int>(pair[column]) >> (in_group % 2 * 4) & 15
-                                                      : std::to_integer<int>(pair[in_group % 2 * kPanelWidth + column]);
-    const float scale = LoadAt<float>(base, column) / ScaleFactor(matrix.format);
+    const std::byte* group = panel + static_cast<std::size_t>(i / layout.elements) * layout.bytes;
+    const int code = ScaledCode(layout, group, i % layout.elements, column);
+    const float scale = LoadAt<float>(group, column) / ScaleFactor(matrix.format);
     out[i] = scale * CodeValue(matrix.format, static_cast<std::uint8_t>(code));
   }
 }
@@ -257,6 +246,21 @@ float BlockView::Min(int group, int column) const {
 int BlockView::Integer(int element, int column) const {
   const int code = Code(element, column);
   return traits_.table != nullptr ? traits_.table[code] : code - traits_.zero_point;
+}
+
+float Bf16SparseWeight(const std::byte* quad, int i, int column) {
+  const auto& places = kSparsePatterns[std::to_integer<std::size_t>(quad[kPanelWidth * 4 + column])];
+  for (int stored = 0; stored < 2; ++stored) {
+    if (places[static_cast<std::size_t>(stored)] != i) continue;
+    return ToFloat(Bf16{LoadAt<std::uint16_t>(quad, column * 2 + stored)});
+  }
+  return 0;
+}
+
+int ScaledCode(const ScaledGroup& layout, const std::byte* group, std::int64_t i, int column) {
+  const std::byte* pair = group + layout.codes + static_cast<std::size_t>(i / 2) * layout.pair_bytes;
+  if (layout.pair_bytes == kPanelWidth) return std::to_integer<int>(pair[column]) >> (i % 2 * 4) & 15;
+  return std::to_integer<int>(pair[i % 2 * kPanelWidth + column]);
 }
 
 float CodeValue(WeightFormat format, std::uint8_t code) {

@@ -16,6 +16,18 @@
 namespace quire::kernels {
 namespace {
 
+// Sixteen rows, packed.
+struct Panel {
+  AlignedBuffer memory;
+  PackedMatrix matrix;
+
+  Panel(WeightFormat format, std::int64_t k, std::span<const WeightRow> rows)
+      : memory(AlignedBuffer::Allocate(PanelBytes(format, k)).value()),
+        matrix{.format = format, .n = 16, .k = k, .data = memory.data()} {
+    PackPanel(format, k, rows, memory.data());
+  }
+};
+
 TEST(Formats, PanelBytesAreWhatTheLayoutSays) {
   EXPECT_EQ(PanelBytes(WeightFormat::kF32, 7), 7u * 64);
   EXPECT_EQ(PanelBytes(WeightFormat::kF16, 7), 7u * 32);
@@ -46,12 +58,10 @@ TEST(Formats, FloatRowsComeBackRoundedToTheirType) {
       for (float& x : w) x = normal(rng);
       std::vector<WeightRow> rows(5);
       for (std::size_t r = 0; r < 5; ++r) rows[r].values = w.data() + static_cast<std::int64_t>(r) * k;
-      auto panel = AlignedBuffer::Allocate(PanelBytes(format, k)).value();
-      PackPanel(format, k, rows, panel.data());
-      const PackedMatrix matrix{.format = format, .n = 16, .k = k, .data = panel.data()};
+      const Panel panel(format, k, rows);
       std::vector<float> out(static_cast<std::size_t>(k));
       for (std::int64_t r = 0; r < 16; ++r) {
-        UnpackRow(matrix, r, out.data());
+        UnpackRow(panel.matrix, r, out.data());
         for (std::int64_t i = 0; i < k; ++i) {
           const float original = r < 5 ? w[static_cast<std::size_t>(r * k + i)] : 0.0f;
           const float expected = format == WeightFormat::kF32   ? original
@@ -74,9 +84,9 @@ TEST(Formats, IntegerRowsComeBackAsScaleTimesCodeMinusMin) {
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(16 * k));
     for (auto& c : codes) c = static_cast<std::uint8_t>(rng() % static_cast<unsigned>(traits.code_max + 1));
     for (std::size_t i = 0; traits.sparse && i < codes.size(); i += 4) {
-      const auto& stored = kSparsePatterns[rng() % kSparsePatterns.size()];
+      const std::size_t pattern = rng() % kSparsePatterns.size();
       for (int place = 0; place < 4; ++place) {
-        if (place != stored[0] && place != stored[1]) codes[i + static_cast<std::size_t>(place)] = 128;
+        if (!IsStored(pattern, place)) codes[i + static_cast<std::size_t>(place)] = 128;
       }
     }
     std::vector<float> scales(static_cast<std::size_t>(16 * coarse)), mins(scales.size());
@@ -93,12 +103,10 @@ TEST(Formats, IntegerRowsComeBackAsScaleTimesCodeMinusMin) {
                                            .scale_codes = scale_codes.data() + r * groups,
                                            .min_codes = min_codes.data() + r * groups};
     }
-    auto panel = AlignedBuffer::Allocate(PanelBytes(format, k)).value();
-    PackPanel(format, k, rows, panel.data());
-    const PackedMatrix matrix{.format = format, .n = 16, .k = k, .data = panel.data()};
+    const Panel panel(format, k, rows);
     std::vector<float> out(static_cast<std::size_t>(k));
     for (std::int64_t r = 0; r < 16; ++r) {
-      UnpackRow(matrix, r, out.data());
+      UnpackRow(panel.matrix, r, out.data());
       for (std::int64_t i = 0; i < k; ++i) {
         const auto group = static_cast<std::size_t>(r * groups + i / traits.group);
         const auto big = static_cast<std::size_t>(r * coarse + i / (is_super ? 256 : traits.group));
@@ -130,12 +138,10 @@ TEST(Formats, ScaledFloatsComeBackAsScaleTimesValue) {
     for (std::int64_t r = 0; r < 16; ++r) {
       rows[static_cast<std::size_t>(r)] = {.codes = codes.data() + r * k, .scales = scales.data() + r * groups};
     }
-    auto panel = AlignedBuffer::Allocate(PanelBytes(format, k)).value();
-    PackPanel(format, k, rows, panel.data());
-    const PackedMatrix matrix{.format = format, .n = 16, .k = k, .data = panel.data()};
+    const Panel panel(format, k, rows);
     std::vector<float> out(static_cast<std::size_t>(k));
     for (std::int64_t r = 0; r < 16; ++r) {
-      UnpackRow(matrix, r, out.data());
+      UnpackRow(panel.matrix, r, out.data());
       for (std::int64_t i = 0; i < k; ++i) {
         const float value = CodeValue(format, codes[static_cast<std::size_t>(r * k + i)]);
         const float expected = scales[static_cast<std::size_t>(r * groups + i / traits.group)] * value;

@@ -67,9 +67,9 @@ struct RandomRow {
   template <typename Body>
   static void ForUnstored(std::int64_t k, Random* random, Body body) {
     for (std::int64_t quad = 0; quad < k / 4; ++quad) {
-      const auto& stored = kSparsePatterns[random->Next() % kSparsePatterns.size()];
+      const std::size_t pattern = random->Next() % kSparsePatterns.size();
       for (int place = 0; place < 4; ++place) {
-        if (place != stored[0] && place != stored[1]) body(static_cast<std::size_t>(quad * 4 + place));
+        if (!IsStored(pattern, place)) body(static_cast<std::size_t>(quad * 4 + place));
       }
     }
   }

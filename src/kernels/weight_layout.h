@@ -81,6 +81,10 @@ inline constexpr int kNumSparsePatterns = 6;
 inline constexpr std::array<std::array<int, 2>, kNumSparsePatterns> kSparsePatterns = {
     {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}};
 
+constexpr bool IsStored(std::size_t pattern, int place) {
+  return kSparsePatterns[pattern][0] == place || kSparsePatterns[pattern][1] == place;
+}
+
 // For each pattern the four bytes that a shuffle makes of a lane's stored values: byte i of the result is that byte of the
 // lane, or zero (0x80). With one byte a value a quad of four; with two bytes a value the values at `first` and first + 1.
 constexpr std::array<std::uint32_t, 16> SparseShuffle(int value_bytes, int first) {
@@ -105,6 +109,8 @@ inline constexpr std::array<std::uint32_t, 16> kSparseUpperPair = SparseShuffle(
 
 // The panel of kBf16Sparse24: for every four inner elements the stored values [16][2], then the patterns [16], a byte each.
 inline constexpr std::size_t kBf16SparseQuadBytes = 64 + 16;
+// Weight i of four of output `column`, 0 where it is not stored.
+float Bf16SparseWeight(const std::byte* quad, int i, int column);
 
 // Bytes of the scales of one group of a panel.
 constexpr std::size_t GroupScaleBytes(ScaleType type) {
@@ -159,6 +165,9 @@ struct ScaledGroup {
         pair_bytes(static_cast<std::size_t>(kFormatTraits[static_cast<std::size_t>(format)].code_bits) * 4),
         bytes(codes + static_cast<std::size_t>(elements) / 2 * pair_bytes) {}
 };
+
+// The code of inner element i of a group that begins at `group`.
+int ScaledCode(const ScaledGroup& layout, const std::byte* group, std::int64_t i, int column);
 
 // What scales are stored multiplied with: E4M3 codes are read as F16, in which they are worth 2^-8 of themselves.
 constexpr float ScaleFactor(WeightFormat format) {

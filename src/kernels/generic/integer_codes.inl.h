@@ -94,7 +94,7 @@ struct PackedCodes {
     if constexpr (kType == ScaleType::kF16) return LoadF16(group_values + group * 32);
     if constexpr (kType == ScaleType::kF32) return LoadF(group_values + group * 64);
     if constexpr (kType == ScaleType::kSuper) {  // exact: 11 bits by 8
-      return Mul(LoadF16(block_values), ToFloat(LoadS8(group_values + group * 16)));
+      return Mul(LoadF16(block_values), LoadSignedBytes(group_values + group * 16));
     }
     return ZeroF();
   }

@@ -23,15 +23,13 @@ float FloatWeight(WeightFormat format, const std::byte* panel, std::int64_t i, s
   return ToFloat(Bf16{LoadAt<std::uint16_t>(panel, (i / 2 * kPanelWidth + column) * 2 + i % 2)});
 }
 
-double ScaledDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
+double ScaledDot(const PackedMatrix& weights, const std::byte* panel, int column, const std::byte* row) {
   const ScaledGroup layout(weights.format);
   double total = 0;
   for (std::int64_t begin = 0; begin < weights.k; begin += layout.elements, panel += layout.bytes) {
     double sum = 0;
     for (std::int64_t i = 0; i < std::min(layout.elements, weights.k - begin); ++i) {
-      const std::byte* pair = panel + layout.codes + static_cast<std::size_t>(i / 2) * layout.pair_bytes;
-      const int code = layout.pair_bytes == kPanelWidth ? std::to_integer<int>(pair[column]) >> (i % 2 * 4) & 15
-                                                        : std::to_integer<int>(pair[i % 2 * kPanelWidth + column]);
+      const int code = ScaledCode(layout, panel, i, column);
       sum += double{LoadAt<float>(row, begin + i)} * double{CodeValue(weights.format, static_cast<std::uint8_t>(code))};
     }
     total += sum * double{LoadAt<float>(panel, column)} / double{ScaleFactor(weights.format)};
@@ -39,21 +37,17 @@ double ScaledDot(const PackedMatrix& weights, const std::byte* panel, std::int64
   return total;
 }
 
-double SparseDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
+double SparseDot(const PackedMatrix& weights, const std::byte* panel, int column, const std::byte* row) {
   double sum = 0;
   for (std::int64_t quad = 0; quad < weights.k / 4; ++quad, panel += kBf16SparseQuadBytes) {
-    const auto& places = kSparsePatterns[std::to_integer<std::size_t>(panel[64 + column])];
-    for (int i = 0; i < 4; ++i) {
-      float w = 0;  // multiplied all the same: NaN times a weight that is not stored is NaN
-      if (places[0] == i) w = ToFloat(Bf16{LoadAt<std::uint16_t>(panel, column * 2)});
-      if (places[1] == i) w = ToFloat(Bf16{LoadAt<std::uint16_t>(panel, column * 2 + 1)});
-      sum += double{LoadAt<float>(row, quad * 4 + i)} * double{w};
+    for (int i = 0; i < 4; ++i) {  // those that are not stored, too: NaN times one of them is NaN
+      sum += double{LoadAt<float>(row, quad * 4 + i)} * double{Bf16SparseWeight(panel, i, column)};
     }
   }
   return sum;
 }
 
-double FloatDot(const PackedMatrix& weights, const std::byte* panel, std::int64_t column, const std::byte* row) {
+double FloatDot(const PackedMatrix& weights, const std::byte* panel, int column, const std::byte* row) {
   if (weights.format == WeightFormat::kBf16Sparse24) return SparseDot(weights, panel, column, row);
   if (IsScaledFloat(Traits(weights.format))) return ScaledDot(weights, panel, column, row);
   double sum = 0;
@@ -98,8 +92,8 @@ void Gemm(const GemmArgs& args) {
     const std::byte* row = args.activations + static_cast<std::size_t>(r) * row_bytes;
     for (std::int64_t c = args.panel_begin * kPanelWidth; c < column_end; ++c) {
       const std::byte* panel = weights.data + static_cast<std::size_t>(c / kPanelWidth) * panel_bytes;
-      const double dot = integer ? IntegerDot(weights, panel, static_cast<int>(c % kPanelWidth), row)
-                                 : FloatDot(weights, panel, c % kPanelWidth, row);
+      const auto column = static_cast<int>(c % kPanelWidth);
+      const double dot = integer ? IntegerDot(weights, panel, column, row) : FloatDot(weights, panel, column, row);
       args.out[r * args.ld_out + c] = static_cast<float>(dot);
     }
   }

@@ -148,10 +148,6 @@ QUIRE_INLINE void StoreI(void* p, I32 a) {
   _mm256_storeu_si256(halves, a.lo);
   _mm256_storeu_si256(halves + 1, a.hi);
 }
-QUIRE_INLINE I32 LoadS8(const void* p) {  // 16 signed bytes
-  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
-  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
-}
 QUIRE_INLINE I32 SetBytes(int x) {
   return {_mm256_set1_epi8(static_cast<char>(x)), _mm256_set1_epi8(static_cast<char>(x))};
 }

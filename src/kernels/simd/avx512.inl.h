@@ -119,9 +119,6 @@ QUIRE_INLINE I32 LoadI(const void* p) {
 QUIRE_INLINE void StoreI(void* p, I32 a) {
   _mm512_storeu_si512(p, a);
 }
-QUIRE_INLINE I32 LoadS8(const void* p) {  // 16 signed bytes
-  return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
-}
 QUIRE_INLINE I32 SetBytes(int x) {
   return _mm512_set1_epi8(static_cast<char>(x));
 }
