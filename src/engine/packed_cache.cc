@@ -34,6 +34,8 @@ PackedCache PackedCache::Open(const PackedCachePlace& place, const fs::path& mod
                               std::string_view variant) {
   PackedCache cache;
   if (place.path.empty()) return cache;
+  // What is not there needs no fingerprint, for which a page of every tensor is read.
+  if (std::error_code error; !place.may_write && !fs::exists(place.path, error)) return cache;
   const Result<std::uint64_t> fingerprint = weights::ModelFingerprint(source, model, variant);
   if (!fingerprint) {
     cache.warning_ = fingerprint.error().message;
