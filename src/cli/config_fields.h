@@ -36,8 +36,10 @@ void VisitFields(Config& config, Visitor& visitor) {
       "quantization",
       Choice(config.quantization, weights::QuantizationName, weights::ParseQuantization, "none, int8, int4 or fp8"),
       "quantise a model in F32, F16 or BF16 while it is loaded");
-  visitor.Field("quantization-report", config.quantization_report,
-                "file to write the relative RMS error of each quantised matrix to, the worst first");
+  visitor.Field(
+      "quantization-report", config.quantization_report,
+      "file to write the relative RMS error of each quantised matrix to, and how many of its columns were kept in "
+      "BF16, the worst first");
   visitor.Field("kv-memory", Bytes(config.kv_memory_bytes),
                 "memory for cached keys and values, such as 4GiB; 0: a share of what is free, see "
                 "--kv-memory-fraction");

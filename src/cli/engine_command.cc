@@ -84,7 +84,8 @@ void LogQuantization(const engine::EngineOptions& options, const engine::LoadedM
   const std::string text = engine::DescribeQuantization(options, loaded);
   if (!text.empty()) spdlog::info("{}", text);
   for (const weights::MatrixError& matrix : loaded.quantization_errors) {
-    spdlog::debug("{}: {}, relative RMS error {:.4f}", matrix.name, matrix.type, matrix.relative_rms());
+    spdlog::debug("{}: {}, relative RMS error {:.4f}, {} columns in BF16", matrix.name, matrix.type,
+                  matrix.relative_rms(), matrix.num_outlier_columns);
   }
 }
 

@@ -195,9 +195,14 @@ std::string DescribeQuantization(const EngineOptions& options, const LoadedModel
   if (errors.empty()) return "";
   const auto worst = std::ranges::max_element(errors, {}, &weights::MatrixError::relative_rms);
   const weights::MatrixError all = weights::SumErrors(errors);
-  return fmt::format("{} quantised to {}, relative RMS error {:.4f}; worst: {} ({}) {:.4f}", all.name,
-                     weights::QuantizationName(options.quantization), all.relative_rms(), worst->name, worst->type,
-                     worst->relative_rms());
+  std::string text = fmt::format("{} quantised to {}, relative RMS error {:.4f}; worst: {} ({}) {:.4f}", all.name,
+                                 weights::QuantizationName(options.quantization), all.relative_rms(), worst->name,
+                                 worst->type, worst->relative_rms());
+  if (all.num_outlier_columns > 0) {
+    text += fmt::format("; {} column{} kept in BF16, without which it would be {:.4f}", all.num_outlier_columns,
+                        all.num_outlier_columns == 1 ? "" : "s", all.all_quantised_rms());
+  }
+  return text;
 }
 
 Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& progress) {

@@ -28,13 +28,14 @@ struct LoadedModel {
   const kernels::KernelTable* kernels = nullptr;
   std::unique_ptr<const models::Model> model;
   double load_seconds = 0;
-  std::vector<weights::MatrixError> quantization_errors;  // of EngineOptions::quantization; else empty
+  // Of EngineOptions::quantization, at this start or when the packed weights were written; without it empty.
+  std::vector<weights::MatrixError> quantization_errors;
   PackedCacheReport packed_cache;
   std::string description;  // "2 threads (…), avx512bf16": what computes
 };
 
-// "43 matrices quantised to int4, relative RMS error 0.0712; worst: layers.3.mlp.down_proj.weight (Q4_K) 0.0824".
-// Empty when nothing was quantised.
+// "43 matrices quantised to int4, relative RMS error 0.0712; worst: layers.3.mlp.down_proj.weight (Q4_K) 0.0824", and
+// how many columns were kept in BF16, if any. Empty when nothing was quantised.
 std::string DescribeQuantization(const EngineOptions& options, const LoadedModel& loaded);
 
 // Chooses kernels and threads, and packs the model; what the options say of the engine is only validated.

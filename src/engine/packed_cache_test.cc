@@ -8,7 +8,9 @@
 #include <fstream>
 #include <string>
 
+#include "base/mapped_file.h"
 #include "engine/loader.h"
+#include "models/planted_outliers.h"
 
 namespace quire::engine {
 namespace {
@@ -68,6 +70,34 @@ TEST_F(PackedCacheTest, TheSecondLoadMapsWhatTheFirstWrote) {
     EXPECT_EQ(second.warning, "");
     EXPECT_GT(second.mapped_bytes, 0);
   }
+}
+
+// Which matrices lost how much is known again when nothing is quantised again.
+TEST_F(PackedCacheTest, TheSecondLoadReportsTheErrorsOfTheFirst) {
+  models::PlantedOutliers::Copy(kDemo, folder_ / "model");
+  EngineOptions options{.model = folder_ / "model",
+                        .num_threads = 2,
+                        .quantization = weights::Quantization::kInt4,
+                        .quantization_report = folder_ / "first.tsv",
+                        .packed_cache = folder_ / "cache"};
+  const auto first = LoadModel(options, {});
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_THAT(first->packed_cache.note, StartsWith("packed weights kept in"));
+  options.quantization_report = folder_ / "second.tsv";
+  const auto second = LoadModel(options, {});
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_THAT(second->packed_cache.note, StartsWith("packed weights from"));
+  const std::string report = *ReadFile(folder_ / "first.tsv", 1 << 20);
+  EXPECT_EQ(*ReadFile(folder_ / "second.tsv", 1 << 20), report);
+  EXPECT_THAT(report, HasSubstr("model.layers.0.mlp.down_proj.weight\tQ4_K\t0.044294\t1\t0.087781"));
+  EXPECT_EQ(DescribeQuantization(options, *second), DescribeQuantization(options, *first));
+  EXPECT_THAT(DescribeQuantization(options, *second),
+              HasSubstr("; 36 columns kept in BF16, without which it would be"));
+  // Another quantization has a file of its own.
+  options.quantization = weights::Quantization::kInt8;
+  const auto other = LoadModel(options, {});
+  ASSERT_TRUE(other) << other.error().message;
+  EXPECT_THAT(other->packed_cache.note, StartsWith("packed weights kept in"));
 }
 
 TEST_F(PackedCacheTest, AFileThatIsOfNoUseIsWrittenAgain) {

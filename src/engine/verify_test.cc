@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -12,6 +13,7 @@
 
 #include "base/json.h"
 #include "engine/loader.h"
+#include "models/planted_outliers.h"
 
 namespace quire::engine {
 namespace {
@@ -75,6 +77,28 @@ TEST(VerifyTest, WeightsQuantisedWhileLoadingKeepThePromise) {
     const LoadedModel loaded = LoadDemo(kernels::KvDtype::kBf16, quantization);
     const VerifyReport report = RunVerify(*loaded.model, {.tiers = {BestTier()}, .num_requests = 12});
     EXPECT_TRUE(report.ok()) << weights::QuantizationName(quantization) << '\n' << report.ToTable();
+  }
+}
+
+// And where columns of the weights are kept apart.
+void ExpectPromiseWithOutlierColumns(weights::Quantization quantization, VerifyOptions options) {
+  const auto folder = std::filesystem::temp_directory_path() / fmt::format("quire_verify_outliers_{}", ::getpid());
+  models::PlantedOutliers::Copy(kDemo, folder);
+  auto loaded = LoadModel({.model = folder, .num_threads = 2, .quantization = quantization}, {});
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_GT(weights::SumErrors(loaded->quantization_errors).num_outlier_columns, 0);
+  const VerifyReport report = RunVerify(*loaded->model, options);
+  EXPECT_TRUE(report.ok()) << weights::QuantizationName(quantization) << '\n' << report.ToTable();
+}
+
+TEST(VerifyTest, OutlierColumnsKeepThePromise) {
+  ExpectPromiseWithOutlierColumns(weights::Quantization::kInt4, {.tiers = {BestTier()}, .num_requests = 12});
+}
+
+TEST(VerifySlowTest, OutlierColumnsKeepThePromiseOnEveryTier) {
+  for (const weights::Quantization quantization : {weights::Quantization::kInt8, weights::Quantization::kInt4}) {
+    ExpectPromiseWithOutlierColumns(quantization, {});
   }
 }
 

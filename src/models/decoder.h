@@ -68,7 +68,7 @@ class Decoder final : public Model {
   kernels::KvDtype kv_dtype_;
   nn::Rope rope_;
   std::vector<nn::PackedWeights> storage_;  // what the Linears view
-  kernels::PackedMatrix embedding_;         // [vocab_size, hidden_size]
+  nn::EmbeddingTable embedding_;
   std::vector<DecoderLayer> layers_;
   std::vector<float> final_norm_;  // [hidden_size]
   nn::Linear lm_head_;             // hidden_size → vocab_size; views the embedding when they are tied

@@ -58,10 +58,9 @@ Result<std::unique_ptr<Decoder>> Decoder::Load(const weights::ModelSource& sourc
   std::unique_ptr<Decoder> model(new Decoder(source.config(), options));
   WeightLoader loader(source, options, pool);
   const bool is_gguf = source.is_gguf();
-  QUIRE_TRY(nn::PackedWeights embedding, loader.LoadMatrix(MatrixName(is_gguf, TensorRole::kEmbedTokens),
-                                                           model->config_.vocab_size, model->config_.hidden_size));
-  model->embedding_ = embedding.matrix();
-  model->storage_.push_back(std::move(embedding));
+  QUIRE_TRY(model->embedding_,
+            loader.LoadEmbedding(MatrixName(is_gguf, TensorRole::kEmbedTokens), model->config_.vocab_size,
+                                 model->config_.hidden_size, &model->storage_));
   for (int index = 0; index < model->config_.num_layers; ++index) {
     QUIRE_TRY(DecoderLayer layer, model->LoadLayer(&loader, is_gguf, index));
     model->layers_.push_back(std::move(layer));
@@ -83,7 +82,7 @@ Result<> Decoder::LoadHead(WeightLoader* loader, bool is_gguf) {
   const bool tied = config_.tie_word_embeddings && !(is_gguf && loader->Has(name));
   if (tied) {
     loader->Ignore(MatrixName(is_gguf, TensorRole::kLmHead));
-    lm_head_ = nn::Linear({embedding_}, {});
+    lm_head_ = nn::Linear({embedding_.matrix}, {}, {}, embedding_.outliers);
     return {};
   }
   const std::array head{MatrixPart{MatrixName(is_gguf, TensorRole::kLmHead), config_.vocab_size}};

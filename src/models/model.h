@@ -40,7 +40,8 @@ struct LoadOptions {
   std::int64_t max_model_len = 0;
   // What matrices become; other than kNone, the model must not be quantised already.
   weights::Quantization quantization = weights::Quantization::kNone;
-  // Gets what that costs each matrix, in the order of loading; null where nobody asks.
+  // Gets what that costs each matrix, in the order of loading, also of weights that were packed before; null where nobody
+  // asks.
   std::vector<weights::MatrixError>* quantization_errors = nullptr;
   // Matrices that were packed before are taken from here instead of packing them again; or null. Outlives Load only.
   const weights::PackedReader* packed = nullptr;

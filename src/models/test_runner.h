@@ -20,14 +20,16 @@ class TestRunner {
   static constexpr int kNumBlocks = 256;
 
   TestRunner(const std::filesystem::path& path, const kernels::KernelTable& kernels, int num_threads,
-             kernels::KvDtype kv_dtype, weights::Quantization quantization = weights::Quantization::kNone)
+             kernels::KvDtype kv_dtype, weights::Quantization quantization = weights::Quantization::kNone,
+             const weights::PackedReader* packed = nullptr)
       : pool_(num_threads), kernels_(kernels) {
     auto source = weights::ModelSource::Open(path);
     if (!source) {
       error_ = source.error().message;
       return;
     }
-    auto model = Model::Load(**source, {.kv_dtype = kv_dtype, .quantization = quantization}, &pool_, kernels);
+    auto model =
+        Model::Load(**source, {.kv_dtype = kv_dtype, .quantization = quantization, .packed = packed}, &pool_, kernels);
     if (!model) {
       error_ = model.error().message;
       return;

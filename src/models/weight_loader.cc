@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "weights/outlier_columns.h"
 #include "weights/tensor_names.h"
 
 namespace quire::models {
@@ -68,9 +69,11 @@ class FirstError {
   std::optional<Error> error_;  // guarded by mutex_
 };
 
-// What the memory of a packed matrix is made of, whatever the file that holds it is called.
-weights::PackedKey KeyOf(std::span<const WeightLoader::Rows> parts, std::span<const std::int32_t> input_order) {
-  std::string text;
+// What the memory of a packed matrix is made of, whatever the file that holds it is called; or, with `what`, what is
+// known about these matrices.
+weights::PackedKey KeyOf(std::span<const WeightLoader::Rows> parts, std::span<const std::int32_t> input_order,
+                         std::string_view what = "") {
+  std::string text(what);
   for (const WeightLoader::Rows& part : parts) {
     const MatrixInfo& info = part.matrix->info();
     text += fmt::format("{} {} {} {} {}\n", info.name, info.type_name, info.rows, part.order.head_dim,
@@ -136,18 +139,68 @@ Result<std::unique_ptr<MatrixSource>> WeightLoader::FindMatrix(const std::string
   return matrix;
 }
 
-Result<WeightLoader::Rows> WeightLoader::FindRows(const std::string& name, std::int64_t rows, std::int64_t columns,
-                                                  RowOrder order) {
-  Rows found{.order = order};
-  QUIRE_TRY(found.matrix, FindMatrix(name, rows, columns));
-  if (options_.quantization == weights::Quantization::kNone) return found;
-  found.errors.resize(static_cast<std::size_t>(rows));
-  found.matrix = weights::QuantizeMatrix(std::move(found.matrix), source_, options_.quantization, found.errors);
-  return found;
+Result<std::vector<WeightLoader::Rows>> WeightLoader::FindRows(std::span<const MatrixPart> parts,
+                                                               std::int64_t columns) {
+  std::vector<Rows> matrices;
+  for (const MatrixPart& part : parts) {
+    QUIRE_TRY(std::unique_ptr<MatrixSource> matrix, FindMatrix(part.name, part.rows, columns));
+    matrices.push_back({.matrix = std::move(matrix), .order = part.order});
+  }
+  return matrices;
+}
+
+Result<weights::QuantizationNote> WeightLoader::ReadNote(const weights::PackedKey& key,
+                                                         std::span<const Rows> matrices) const {
+  if (options_.packed == nullptr) return weights::QuantizationNote{};
+  const MatrixInfo& first = matrices.front().matrix->info();
+  const auto read = [&]() -> Result<weights::QuantizationNote> {
+    QUIRE_TRY(const std::span<const std::byte> bytes, options_.packed->FindNote(key));
+    if (bytes.empty()) return weights::QuantizationNote{};
+    return weights::ReadQuantizationNote(bytes, first.columns, matrices.size());
+  };
+  Result<weights::QuantizationNote> note = read();
+  if (note) return note;
+  // Packing this matrix anew would not do: its columns are what the others of the file were made with.
+  return Fail(note.error().code,
+              "{}: what it says of tensor {} is damaged: {}; delete it, or let quire pack write it again",
+              options_.packed->path().string(), first.name, note.error().message);
+}
+
+Result<weights::QuantizationNote> WeightLoader::Quantize(const weights::PackedKey& key, std::span<Rows> matrices) {
+  QUIRE_TRY(weights::QuantizationNote note, ReadNote(key, matrices));
+  if (note.errors.empty() && weights::KeepsOutlierColumns(options_.quantization)) {
+    std::vector<const MatrixSource*> floats;
+    for (const Rows& rows : matrices) floats.push_back(rows.matrix.get());
+    QUIRE_TRY(note.outlier_columns, weights::FindOutlierColumns(floats));
+  }
+  for (Rows& rows : matrices) {
+    rows.errors.resize(static_cast<std::size_t>(rows.matrix->info().rows));
+    rows.matrix = weights::QuantizeMatrix(std::move(rows.matrix), source_, options_.quantization, note.outlier_columns,
+                                          rows.errors);
+  }
+  return note;
+}
+
+void WeightLoader::ReportErrors(const weights::PackedKey& key, std::span<const Rows> matrices,
+                                weights::QuantizationNote note) {
+  if (note.errors.empty()) {
+    for (const Rows& rows : matrices) note.errors.push_back(weights::SumErrors(rows.errors));
+  }
+  if (options_.packing != nullptr) options_.packing->AddNote(key, weights::WriteQuantizationNote(note));
+  if (options_.quantization_errors == nullptr) return;
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const MatrixInfo& info = matrices[i].matrix->info();
+    options_.quantization_errors->push_back(
+        {.name = info.name,
+         .type = info.type_name,
+         .error = note.errors[i],
+         .num_outlier_columns = static_cast<std::int64_t>(note.outlier_columns.size())});
+  }
 }
 
 void WeightLoader::CountUse(const MatrixSource& matrix) {
   const MatrixInfo& info = matrix.info();
+  if (info.tensors.empty()) return;  // columns of a matrix, which is counted itself
   std::int64_t bytes = 0;
   for (const TensorSource* tensor : info.tensors) {
     used_.insert(tensor->name);
@@ -164,7 +217,7 @@ void WeightLoader::CountUse(const MatrixSource& matrix) {
 
 void WeightLoader::Report(std::int64_t bytes, std::string_view tensor_name) {
   done_bytes_ += bytes;
-  if (options_.progress) options_.progress(done_bytes_, source_.total_bytes(), tensor_name);
+  if (options_.progress && bytes > 0) options_.progress(done_bytes_, source_.total_bytes(), tensor_name);
 }
 
 std::vector<std::int32_t> WeightLoader::CommonInputOrder(std::span<const Rows> parts) {
@@ -192,10 +245,6 @@ Result<nn::PackedWeights> WeightLoader::Pack(WeightFormat format, std::span<cons
   } else {
     QUIRE_TRY(packed, nn::PackedWeights::Create(format, num_rows, columns));
     QUIRE_TRY_VOID(PackPanels(parts, input_order, file_bytes, &packed));
-    for (const Rows& part : parts) {
-      if (options_.quantization_errors == nullptr || part.errors.empty()) continue;
-      options_.quantization_errors->push_back(weights::SumErrors(part.matrix->info(), part.errors));
-    }
     if (options_.packing != nullptr) {
       options_.packing->Add(key, {format, num_rows, columns}, {packed.matrix().data, packed.bytes()});
     }
@@ -248,10 +297,50 @@ Result<> WeightLoader::PackPanels(std::span<const Rows> parts, InputOrder input_
   return {};
 }
 
-Result<nn::PackedWeights> WeightLoader::LoadMatrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
-  QUIRE_TRY(const Rows part, FindRows(name, rows, columns, {}));
-  const WeightFormat format = PackedFormat(*part.matrix, {});
-  return Pack(format, std::span(&part, 1), columns, {});
+Result<WeightLoader::Stack> WeightLoader::PackStack(std::span<const MatrixPart> parts, std::span<Rows> matrices,
+                                                    std::int64_t columns, InputOrder input_order,
+                                                    std::vector<nn::PackedWeights>* storage) {
+  weights::PackedKey key;
+  weights::QuantizationNote note;
+  const bool quantises = options_.quantization != weights::Quantization::kNone;
+  if (quantises) {
+    key = KeyOf(matrices, input_order, "quantization\n");
+    QUIRE_TRY(note, Quantize(key, matrices));
+  }
+  Stack stack{.segments = {}, .outliers = {.columns = note.outlier_columns, .weights = {}}};
+  CHECK(input_order.empty() || stack.outliers.columns.empty());  // of matrices that are codes, or floats
+  for (std::size_t begin = 0; begin < matrices.size();) {
+    const WeightFormat format = PackedFormat(*matrices[begin].matrix, input_order);
+    std::size_t end = begin + 1;
+    while (end < matrices.size() && PackedFormat(*matrices[end].matrix, input_order) == format) ++end;
+    if (!stack.outliers.columns.empty()) {  // first, for the file's pages are given back with the others
+      QUIRE_TRY(nn::PackedWeights kept,
+                PackOutliers(parts.subspan(begin, end - begin), columns, stack.outliers.columns));
+      stack.outliers.weights.push_back(kept.matrix());
+      storage->push_back(std::move(kept));
+    }
+    QUIRE_TRY(nn::PackedWeights packed, Pack(format, matrices.subspan(begin, end - begin), columns, input_order));
+    stack.segments.push_back(packed.matrix());
+    storage->push_back(std::move(packed));
+    begin = end;
+  }
+  if (quantises) ReportErrors(key, matrices, std::move(note));
+  return stack;
+}
+
+Result<nn::PackedWeights> WeightLoader::PackOutliers(std::span<const MatrixPart> parts, std::int64_t columns,
+                                                     const std::vector<std::int32_t>& outliers) {
+  QUIRE_TRY(std::vector<Rows> matrices, FindRows(parts, columns));
+  for (Rows& rows : matrices) rows.matrix = weights::KeepColumns(std::move(rows.matrix), outliers);
+  return Pack(WeightFormat::kBf16, matrices, static_cast<std::int64_t>(outliers.size()), {});
+}
+
+Result<nn::EmbeddingTable> WeightLoader::LoadEmbedding(const std::string& name, std::int64_t rows, std::int64_t columns,
+                                                       std::vector<nn::PackedWeights>* storage) {
+  const std::array parts{MatrixPart{name, rows}};
+  QUIRE_TRY(std::vector<Rows> matrices, FindRows(parts, columns));
+  QUIRE_TRY(Stack stack, PackStack(parts, matrices, columns, {}, storage));
+  return nn::EmbeddingTable{.matrix = stack.segments.front(), .outliers = std::move(stack.outliers)};
 }
 
 Result<std::vector<float>> WeightLoader::LoadVector(const std::string& tensor_name, std::int64_t size, RowOrder order) {
@@ -291,22 +380,9 @@ Result<std::vector<float>> WeightLoader::LoadBias(const MatrixPart& part, BiasRu
 
 Result<nn::Linear> WeightLoader::LoadLinear(std::span<const MatrixPart> parts, std::int64_t columns, BiasRule rule,
                                             std::vector<nn::PackedWeights>* storage) {
-  std::vector<Rows> matrices;
-  for (const MatrixPart& part : parts) {
-    QUIRE_TRY(Rows rows, FindRows(part.name, part.rows, columns, part.order));
-    matrices.push_back(std::move(rows));
-  }
+  QUIRE_TRY(std::vector<Rows> matrices, FindRows(parts, columns));
   std::vector<std::int32_t> input_order = CommonInputOrder(matrices);
-  std::vector<kernels::PackedMatrix> segments;
-  for (auto begin = matrices.begin(); begin != matrices.end();) {
-    const WeightFormat format = PackedFormat(*begin->matrix, input_order);
-    const auto end = std::find_if(begin, matrices.end(),
-                                  [&](const Rows& rows) { return PackedFormat(*rows.matrix, input_order) != format; });
-    QUIRE_TRY(nn::PackedWeights packed, Pack(format, std::span(begin, end), columns, input_order));
-    segments.push_back(packed.matrix());
-    storage->push_back(std::move(packed));
-    begin = end;
-  }
+  QUIRE_TRY(Stack stack, PackStack(parts, matrices, columns, input_order, storage));
 
   std::vector<float> bias;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -314,7 +390,7 @@ Result<nn::Linear> WeightLoader::LoadLinear(std::span<const MatrixPart> parts, s
     bias.insert(bias.end(), values.begin(), values.end());
   }
   if (std::ranges::all_of(bias, [](float value) { return value == 0; })) bias.clear();
-  return nn::Linear(std::move(segments), std::move(bias), std::move(input_order));
+  return nn::Linear(std::move(stack.segments), std::move(bias), std::move(input_order), std::move(stack.outliers));
 }
 
 void WeightLoader::Ignore(std::string_view name) {

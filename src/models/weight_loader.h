@@ -16,7 +16,7 @@
 #include "nn/linear.h"
 #include "weights/matrix_source.h"
 #include "weights/model_source.h"
-#include "weights/quantizing_matrix.h"
+#include "weights/quantization_note.h"
 
 namespace quire::models {
 
@@ -56,8 +56,8 @@ class WeightLoader {
   struct Rows {  // a matrix on its way into a segment
     std::unique_ptr<weights::MatrixSource> matrix;
     RowOrder order;
-    std::vector<weights::RowError>
-        errors;  // [rows of the file], filled as they are packed; empty if not quantised here
+    // [rows of the file], filled as they are packed; empty if not quantised here.
+    std::vector<weights::QuantizationError> errors = {};
   };
 
   WeightLoader(const weights::ModelSource& source, const LoadOptions& options, ThreadPool* pool);
@@ -67,8 +67,9 @@ class WeightLoader {
   // share activations: those that differ from the first become floats.
   Result<nn::Linear> LoadLinear(std::span<const MatrixPart> parts, std::int64_t columns, BiasRule bias,
                                 std::vector<nn::PackedWeights>* storage);
-  // One matrix of rows × columns, packed, its columns in the order of the inputs. `name` without ".weight".
-  Result<nn::PackedWeights> LoadMatrix(const std::string& name, std::int64_t rows, std::int64_t columns);
+  // One matrix of rows × columns, its columns in the order of the inputs. `name` without ".weight"; `storage` as above.
+  Result<nn::EmbeddingTable> LoadEmbedding(const std::string& name, std::int64_t rows, std::int64_t columns,
+                                           std::vector<nn::PackedWeights>* storage);
   // A vector as floats.
   Result<std::vector<float>> LoadVector(const std::string& tensor_name, std::int64_t size, RowOrder order = {});
 
@@ -90,11 +91,28 @@ class WeightLoader {
     std::int64_t bytes = 0;
   };
 
+  // What a Linear is made of, but for its bias.
+  struct Stack {
+    std::vector<kernels::PackedMatrix> segments;
+    nn::OutlierColumns outliers;
+  };
+
   Result<const weights::TensorSource*> Find(const std::string& tensor_name, std::span<const std::int64_t> shape);
   Result<std::unique_ptr<weights::MatrixSource>> FindMatrix(const std::string& name, std::int64_t rows,
                                                             std::int64_t columns);
-  // The same, to be packed in the format that the options ask for.
-  Result<Rows> FindRows(const std::string& name, std::int64_t rows, std::int64_t columns, RowOrder order);
+  Result<std::vector<Rows>> FindRows(std::span<const MatrixPart> parts, std::int64_t columns);
+  // What the packed file says of matrices when they are quantised; nothing when there is none, or it says nothing.
+  Result<weights::QuantizationNote> ReadNote(const weights::PackedKey& key, std::span<const Rows> matrices) const;
+  // Makes the matrices be packed in the format that the options ask for. Gives what ReadNote does, or else the columns
+  // to keep, and no errors.
+  Result<weights::QuantizationNote> Quantize(const weights::PackedKey& key, std::span<Rows> matrices);
+  // When they are packed: hands on what that cost them.
+  void ReportErrors(const weights::PackedKey& key, std::span<const Rows> matrices, weights::QuantizationNote note);
+  // Matrices with a format and an order of columns in common become a segment. `parts` are their names.
+  Result<Stack> PackStack(std::span<const MatrixPart> parts, std::span<Rows> matrices, std::int64_t columns,
+                          InputOrder input_order, std::vector<nn::PackedWeights>* storage);
+  Result<nn::PackedWeights> PackOutliers(std::span<const MatrixPart> parts, std::int64_t columns,
+                                         const std::vector<std::int32_t>& outliers);
   // Empty when the parts say nothing.
   static std::vector<std::int32_t> CommonInputOrder(std::span<const Rows> parts);
   Result<nn::PackedWeights> Pack(kernels::WeightFormat format, std::span<const Rows> parts, std::int64_t columns,

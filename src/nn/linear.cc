@@ -35,6 +35,23 @@ struct PreparedLayout {
 constexpr std::int64_t kPanelsPerTask = 8;
 // Rows of prepared activations that are worked on together, so that they stay in the second-level cache.
 constexpr std::int64_t kRowsPerTask = 512;
+// Rows whose outliers are multiplied together: their outputs lie on the stack, 8 KiB.
+constexpr std::int64_t kOutlierRows = 16;
+// Values of a row that Embed puts into their columns; no fewer than weights/outlier_columns.h keeps.
+constexpr std::int64_t kEmbeddingOutliersMax = 64;
+
+constexpr std::int64_t CacheLinesOfFloats(std::int64_t floats) {
+  constexpr std::int64_t kLine = kCacheLineBytes / sizeof(float);
+  return (floats + kLine - 1) / kLine * kLine;
+}
+
+// Panels [begin, end) as a matrix.
+kernels::PackedMatrix PanelsOf(const kernels::PackedMatrix& matrix, std::int64_t begin, std::int64_t end) {
+  return {.format = matrix.format,
+          .n = std::min(end * kernels::kPanelWidth, matrix.n) - begin * kernels::kPanelWidth,
+          .k = matrix.k,
+          .data = matrix.data + kernels::PanelBytes(matrix.format, matrix.k) * static_cast<std::size_t>(begin)};
+}
 
 }  // namespace
 
@@ -55,16 +72,23 @@ PackedWeights PackedWeights::View(const kernels::PackedMatrix& matrix, std::shar
 }
 
 Linear::Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias,
-               std::vector<std::int32_t> input_order)
-    : bias_(std::move(bias)), input_order_(std::move(input_order)) {
+               std::vector<std::int32_t> input_order, OutlierColumns outliers)
+    : bias_(std::move(bias)), input_order_(std::move(input_order)), outlier_columns_(std::move(outliers.columns)) {
   CHECK(!segments.empty());
+  CHECK(outliers.weights.size() == (outlier_columns_.empty() ? 0 : segments.size()));
   num_inputs_ = segments.front().k;
-  for (const kernels::PackedMatrix& matrix : segments) {
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const kernels::PackedMatrix& matrix = segments[i];
     CHECK(matrix.k == num_inputs_);
     segments_.push_back({matrix, num_outputs_, num_panels_});
     num_outputs_ += matrix.n;
     num_panels_ += kernels::NumPanels(matrix.n);
+    if (outlier_columns_.empty()) continue;
+    const kernels::PackedMatrix& kept = outliers.weights[i];
+    CHECK(kept.format == kernels::WeightFormat::kBf16 && kept.n == matrix.n && kept.k == num_outliers());
+    segments_.back().outliers = kept;
   }
+  CHECK(outlier_columns_.empty() || (outlier_columns_.front() >= 0 && outlier_columns_.back() < num_inputs_));
   CHECK(bias_.empty() || static_cast<std::int64_t>(bias_.size()) == num_outputs_);
   CHECK(input_order_.empty() || static_cast<std::int64_t>(input_order_.size()) == num_inputs_);
 }
@@ -84,30 +108,55 @@ PreparedLayout LayoutFor(const kernels::KernelTable& kernels, const Segments& se
 
 }  // namespace
 
+// prepared:  | rows of each kind that segments read | rows of the outliers | arranged rows, every thread's own |
 std::size_t Linear::PreparedRowBytes(const kernels::KernelTable& kernels) const {
-  return LayoutFor(kernels, segments_, num_inputs_).RowBytes() + OrderedRowBytes();
+  return LayoutFor(kernels, segments_, num_inputs_).RowBytes() + OutlierRowBytes(kernels) +
+         static_cast<std::size_t>(ArrangedRowFloats()) * sizeof(float);
 }
 
-std::size_t Linear::OrderedRowBytes() const {
-  return (input_order_.size() * sizeof(float) + 63) / 64 * 64;
+std::size_t Linear::OutlierRowBytes(const kernels::KernelTable& kernels) const {
+  if (num_outliers() == 0) return 0;
+  return kernels.activation_row_bytes(kernels.activation_kind(kernels::WeightFormat::kBf16), num_outliers());
+}
+
+std::int64_t Linear::ArrangedFloats() const {
+  return arranges() ? CacheLinesOfFloats(num_inputs_) : 0;
+}
+
+std::int64_t Linear::ArrangedRowFloats() const {
+  return ArrangedFloats() + CacheLinesOfFloats(num_outliers());
+}
+
+void Linear::Arrange(const float* x, std::int64_t ld_x, std::int64_t num_rows, float* arranged) const {
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    const float* in = x + row * ld_x;
+    float* out = arranged + row * ArrangedRowFloats();
+    if (input_order_.empty()) {
+      std::copy_n(in, num_inputs_, out);
+    } else {
+      for (std::int64_t i = 0; i < num_inputs_; ++i) out[i] = in[input_order_[static_cast<std::size_t>(i)]];
+    }
+    float* outliers = out + ArrangedFloats();
+    for (const std::int32_t column : outlier_columns_) *outliers++ = std::exchange(out[column], 0.0f);
+  }
 }
 
 void Linear::Prepare(const kernels::KernelTable& kernels, const float* x, std::int64_t ld_x, std::int64_t begin,
                      std::int64_t end, std::int64_t num_rows, std::byte* prepared) const {
   const PreparedLayout layout = LayoutFor(kernels, segments_, num_inputs_);
   const float* rows_in_order = x + begin * ld_x;
-  if (!input_order_.empty()) {
-    // Behind what the kernels read lie the rows in the order of the columns, every thread's own.
-    std::byte* ordered = prepared + layout.RowBytes() * static_cast<std::size_t>(num_rows);
-    const auto ld_ordered = static_cast<std::int64_t>(OrderedRowBytes() / sizeof(float));
-    float* out = reinterpret_cast<float*>(ordered) + begin * ld_ordered;
-    for (std::int64_t row = 0; row < end - begin; ++row) {
-      for (std::int64_t i = 0; i < num_inputs_; ++i) {
-        out[row * ld_ordered + i] = rows_in_order[row * ld_x + input_order_[static_cast<std::size_t>(i)]];
-      }
+  if (arranges()) {
+    std::byte* outlier_rows = prepared + layout.RowBytes() * static_cast<std::size_t>(num_rows);
+    std::byte* arranged_rows = outlier_rows + OutlierRowBytes(kernels) * static_cast<std::size_t>(num_rows);
+    float* arranged = reinterpret_cast<float*>(arranged_rows) + begin * ArrangedRowFloats();
+    Arrange(rows_in_order, ld_x, end - begin, arranged);
+    rows_in_order = arranged;
+    ld_x = ArrangedRowFloats();
+    if (num_outliers() > 0) {
+      kernels.prepare_activations(kernels.activation_kind(kernels::WeightFormat::kBf16), arranged + ArrangedFloats(),
+                                  end - begin, num_outliers(), ld_x,
+                                  outlier_rows + OutlierRowBytes(kernels) * static_cast<std::size_t>(begin));
     }
-    rows_in_order = out;
-    ld_x = ld_ordered;
   }
   for (int index = 0; index < kNumKinds; ++index) {
     if (!layout.used[index]) continue;
@@ -137,10 +186,37 @@ void Linear::MultiplyPanels(const kernels::KernelTable& kernels, const std::byte
          .panel_end = end,
          .out = out,
          .ld_out = ld_y});
+    if (num_outliers() > 0) {
+      const std::byte* outlier_rows = prepared + layout.RowBytes() * static_cast<std::size_t>(num_rows);
+      AddOutliers(kernels, segment, outlier_rows + OutlierRowBytes(kernels) * static_cast<std::size_t>(row_begin),
+                  row_end - row_begin, begin, end, out, ld_y);
+    }
     if (bias_.empty()) continue;
     const std::int64_t first = begin * kernels::kPanelWidth;
     const std::int64_t last = std::min(end * kernels::kPanelWidth, segment.matrix.n);
     kernels.add_bias(out + first, bias_.data() + segment.first_output + first, row_end - row_begin, last - first, ld_y);
+  }
+}
+
+void Linear::AddOutliers(const kernels::KernelTable& kernels, const Segment& segment, const std::byte* activations,
+                         std::int64_t num_rows, std::int64_t panel_begin, std::int64_t panel_end, float* out,
+                         std::int64_t ld_out) const {
+  CHECK(panel_end - panel_begin <= kPanelsPerTask);
+  alignas(kCacheLineBytes) std::array<float, kOutlierRows * kPanelsPerTask * kernels::kPanelWidth> sums;
+  constexpr std::int64_t kLdSums = kPanelsPerTask * kernels::kPanelWidth;
+  const kernels::PackedMatrix weights = PanelsOf(segment.outliers, panel_begin, panel_end);
+  for (std::int64_t row = 0; row < num_rows; row += kOutlierRows) {
+    const std::int64_t count = std::min(kOutlierRows, num_rows - row);
+    kernels.gemm({.activations = activations + OutlierRowBytes(kernels) * static_cast<std::size_t>(row),
+                  .num_rows = count,
+                  .weights = &weights,
+                  .panel_begin = 0,
+                  .panel_end = panel_end - panel_begin,
+                  .out = sums.data(),
+                  .ld_out = kLdSums});
+    for (std::int64_t i = 0; i < count; ++i) {
+      kernels.add(out + (row + i) * ld_out + panel_begin * kernels::kPanelWidth, sums.data() + i * kLdSums, weights.n);
+    }
   }
 }
 
@@ -179,13 +255,19 @@ void Linear::Forward(const ExecContext& context, const float* x, std::int64_t ld
   Multiply(context, prepared, num_rows, y, ld_y);
 }
 
-void Embed(const ExecContext& context, const kernels::PackedMatrix& table, std::span<const TokenId> tokens,
-           float* out) {
-  ForRows(context, static_cast<std::int64_t>(tokens.size()), table.k, [&](std::int64_t begin, std::int64_t end) {
+void Embed(const ExecContext& context, const EmbeddingTable& table, std::span<const TokenId> tokens, float* out) {
+  const std::vector<std::int32_t>& outliers = table.outliers.columns;
+  CHECK(static_cast<std::int64_t>(outliers.size()) <= kEmbeddingOutliersMax);
+  const std::int64_t columns = table.matrix.k;
+  ForRows(context, static_cast<std::int64_t>(tokens.size()), columns, [&](std::int64_t begin, std::int64_t end) {
+    std::array<float, kEmbeddingOutliersMax> kept;
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t token = tokens[static_cast<std::size_t>(row)].value();
-      CHECK(token >= 0 && token < table.n);
-      kernels::UnpackRow(table, token, out + row * table.k);
+      CHECK(token >= 0 && token < table.matrix.n);
+      kernels::UnpackRow(table.matrix, token, out + row * columns);
+      if (outliers.empty()) continue;
+      kernels::UnpackRow(table.outliers.weights.front(), token, kept.data());
+      for (std::size_t i = 0; i < outliers.size(); ++i) out[row * columns + outliers[i]] = kept[i];
     }
   });
 }

@@ -38,23 +38,31 @@ class PackedWeights {
   kernels::PackedMatrix matrix_;
 };
 
+// Inputs whose weights would have spoilt the scales of their neighbours (weights/outlier_columns.h), and are kept apart in
+// BF16. What the quantised matrix holds in their columns has no meaning: it meets zeros.
+struct OutlierColumns {
+  std::vector<std::int32_t> columns;           // of the matrices, ascending; empty: none
+  std::vector<kernels::PackedMatrix> weights;  // of every segment, [n, columns.size()] in BF16
+};
+
 // The segments of one Linear are stacked along the outputs and may have different formats (a file may keep
 // attn_v in a finer type than attn_q and attn_k). Views matrices that the model owns, so that a head can
 // share the embedding's. Const after construction. Threads split outputs and rows, never the inner dimension:
-// a row of y is a function of that row of x.
+// a row of y is a function of that row of x. With outlier columns y = x'·Wᵀ + x[columns]·outliersᵀ + b, in this order,
+// where x' is x with zeros in those columns: neither the scales of the weights nor those of 8-bit activations see them.
 class Linear {
  public:
   Linear() = default;
   // `bias` is empty or has one entry for every output. All segments have the same k. `input_order` is empty, or says
   // which input meets column i of the matrices: a permutation of 0 … k−1.
   Linear(std::vector<kernels::PackedMatrix> segments, std::vector<float> bias,
-         std::vector<std::int32_t> input_order = {});
+         std::vector<std::int32_t> input_order = {}, OutlierColumns outliers = {});
 
   std::int64_t num_inputs() const { return num_inputs_; }
   std::int64_t num_outputs() const { return num_outputs_; }
 
-  // Bytes of the prepared activations of one row, in all kinds that the segments need, and of the row in the order of
-  // the columns where that is another.
+  // Bytes of the prepared activations of one row, in all kinds that the segments need, and of the row as its columns are
+  // arranged where that is another.
   std::size_t PreparedRowBytes(const kernels::KernelTable& kernels) const;
   // Converts rows [begin, end) of x [num_rows, num_inputs] (row stride ld_x) once for every kind of
   // activation that the segments read. `prepared` holds num_rows · PreparedRowBytes() and is 64-byte aligned.
@@ -73,16 +81,29 @@ class Linear {
     kernels::PackedMatrix matrix;
     std::int64_t first_output = 0;
     std::int64_t first_panel = 0;  // counted over all segments
+    kernels::PackedMatrix outliers = {};
   };
 
-  std::size_t OrderedRowBytes() const;
+  bool arranges() const { return !input_order_.empty() || num_outliers() > 0; }
+  std::int64_t num_outliers() const { return static_cast<std::int64_t>(outlier_columns_.size()); }
+  std::size_t OutlierRowBytes(const kernels::KernelTable& kernels) const;
+  // Floats of a row in the order of the columns, with zeros for outliers; and, behind them, of the outliers.
+  std::int64_t ArrangedFloats() const;
+  std::int64_t ArrangedRowFloats() const;
+  void Arrange(const float* x, std::int64_t ld_x, std::int64_t num_rows, float* arranged) const;
   void MultiplyPanels(const kernels::KernelTable& kernels, const std::byte* prepared, std::int64_t num_rows,
                       std::int64_t row_begin, std::int64_t row_end, std::int64_t panel_begin, std::int64_t panel_end,
                       float* y, std::int64_t ld_y) const;
+  // Adds what the outliers contribute to outputs of the panels [panel_begin, panel_end) of a segment. `activations` and
+  // `out` are those of the first row.
+  void AddOutliers(const kernels::KernelTable& kernels, const Segment& segment, const std::byte* activations,
+                   std::int64_t num_rows, std::int64_t panel_begin, std::int64_t panel_end, float* out,
+                   std::int64_t ld_out) const;
 
   std::vector<Segment> segments_;
   std::vector<float> bias_;                // [num_outputs], or empty
   std::vector<std::int32_t> input_order_;  // [num_inputs], or empty
+  std::vector<std::int32_t> outlier_columns_;
   std::int64_t num_inputs_ = 0, num_outputs_ = 0, num_panels_ = 0;
 };
 
@@ -100,7 +121,12 @@ void ForRows(const ExecContext& context, std::int64_t num_rows, std::int64_t flo
   context.pool->ParallelFor(num_rows, 1, body);
 }
 
-// out [tokens.size(), table.k]: row t is row tokens[t] of the table. Ids are below table.n.
-void Embed(const ExecContext& context, const kernels::PackedMatrix& table, std::span<const TokenId> tokens, float* out);
+struct EmbeddingTable {
+  kernels::PackedMatrix matrix;  // [vocab_size, hidden_size]
+  OutlierColumns outliers;       // for the only segment that it is
+};
+
+// out [tokens.size(), hidden_size]: row t is row tokens[t] of the table. Ids are below the vocabulary's size.
+void Embed(const ExecContext& context, const EmbeddingTable& table, std::span<const TokenId> tokens, float* out);
 
 }  // namespace quire::nn

@@ -5,8 +5,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/kernels_test_util.h"
@@ -183,6 +185,134 @@ TEST_P(LinearTest, InputsMeetTheColumnsInTheGivenOrder) {
   EXPECT_EQ(run(Linear(segments, {}, order), 3, x, kInputs + 3), expected);
 }
 
+// Columns kept apart: what the matrices hold in them does not count, and neither do those inputs in the scales of
+// 8-bit activations. The same bits whoever computes a row with whom.
+TEST_P(LinearTest, OutlierColumnsAreMultipliedApart) {
+  constexpr std::int64_t kInputs = 256, kRows = 530, kOutputs = 40 + 3 + 97;
+  std::mt19937 random(6);
+  for (const std::vector<std::int32_t>& columns :
+       {std::vector<std::int32_t>{255}, std::vector<std::int32_t>{0, 1, 77}, std::vector<std::int32_t>{2, 3, 5, 200}}) {
+    std::vector<TestMatrix> matrices, kept;
+    for (const auto& [format, n] : {std::pair(WeightFormat::kInt4Super, 40), std::pair(WeightFormat::kF32, 3),
+                                    std::pair(WeightFormat::kInt8Group32, 97)}) {
+      matrices.push_back(MakeMatrix(format, n, kInputs, &random));
+      kept.push_back(MakeMatrix(WeightFormat::kBf16, n, static_cast<std::int64_t>(columns.size()), &random));
+    }
+    std::vector<kernels::PackedMatrix> segments;
+    OutlierColumns outliers{.columns = columns, .weights = {}};
+    std::vector<float> floats, kept_floats;
+    for (std::size_t i = 0; i < matrices.size(); ++i) {
+      segments.push_back(matrices[i].packed.matrix());
+      outliers.weights.push_back(kept[i].packed.matrix());
+      floats.insert(floats.end(), matrices[i].floats.begin(), matrices[i].floats.end());
+      kept_floats.insert(kept_floats.end(), kept[i].floats.begin(), kept[i].floats.end());
+    }
+    std::normal_distribution<float> normal;
+    std::vector<float> bias(kOutputs), x(kRows * (kInputs + 3));
+    for (float& value : bias) value = normal(random);
+    for (float& value : x) value = normal(random);
+    for (std::int64_t row = 0; row < kRows; ++row) {  // would leave the others two bits of their codes
+      for (const std::int32_t column : columns) x[static_cast<std::size_t>(row * (kInputs + 3) + column)] *= 50;
+    }
+    const Linear linear(segments, bias, {}, outliers);
+    const auto run = [&](const Linear& tested, int num_threads, std::int64_t rows_at_a_time) {
+      ThreadPool pool(num_threads);
+      Workspace workspace =
+          *Workspace::Create(tested.PreparedRowBytes(*GetParam()) * static_cast<std::size_t>(rows_at_a_time) + 64);
+      std::vector<float> y(kRows * kOutputs);
+      for (std::int64_t row = 0; row < kRows; row += rows_at_a_time) {
+        tested.Forward({&pool, GetParam(), &workspace}, x.data() + row * (kInputs + 3), kInputs + 3,
+                       std::min(rows_at_a_time, kRows - row), y.data() + row * kOutputs, kOutputs);
+      }
+      return y;
+    };
+    const std::vector<float> y = run(linear, 1, kRows);
+    for (std::int64_t row = 0; row < kRows; row += 23) {
+      const float* in = x.data() + row * (kInputs + 3);
+      for (std::int64_t output = 0; output < kOutputs; ++output) {
+        double sum = bias[static_cast<std::size_t>(output)], size = 0, kept_size = 0;
+        for (std::int64_t i = 0; i < kInputs; ++i) {
+          if (std::ranges::binary_search(columns, i)) continue;
+          const double product = double{in[i]} * double{floats[static_cast<std::size_t>(output * kInputs + i)]};
+          sum += product;
+          size += product * product;
+        }
+        for (std::size_t i = 0; i < columns.size(); ++i) {
+          const double product =
+              double{in[columns[i]]} * double{kept_floats[static_cast<std::size_t>(output) * columns.size() + i]};
+          sum += product;
+          kept_size += std::abs(product);
+        }
+        // 8-bit activations as above; BF16 rounds each outlier's by 2^-9 at most.
+        ASSERT_NEAR(y[static_cast<std::size_t>(row * kOutputs + output)], sum,
+                    0.05 * std::sqrt(size) + kept_size * 0x1p-8 + 1e-4)
+            << "row " << row << " output " << output;
+      }
+    }
+    EXPECT_EQ(run(linear, 2, kRows), y);
+    EXPECT_EQ(run(linear, 5, 7), y);
+    EXPECT_EQ(run(linear, 1, 1), y);
+
+    // To the bit: the sum of two Linears, one of which sees zeros, the other the outliers only.
+    std::vector<float> without = x, outlier_inputs;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      for (const std::int32_t column : columns) {
+        outlier_inputs.push_back(std::exchange(without[static_cast<std::size_t>(row * (kInputs + 3) + column)], 0.0f));
+      }
+    }
+    const auto forward = [&](const Linear& tested, const std::vector<float>& in, std::int64_t ld_in) {
+      ThreadPool pool(1);
+      Workspace workspace = *Workspace::Create(tested.PreparedRowBytes(*GetParam()) * kRows);
+      std::vector<float> out(kRows * kOutputs);
+      tested.Forward({&pool, GetParam(), &workspace}, in.data(), ld_in, kRows, out.data(), kOutputs);
+      return out;
+    };
+    std::vector<float> expected = forward(Linear(segments, {}), without, kInputs + 3);
+    const std::vector<float> added =
+        forward(Linear(outliers.weights, {}), outlier_inputs, static_cast<std::int64_t>(columns.size()));
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = (expected[i] + added[i]) + bias[i % kOutputs];
+    EXPECT_EQ(y, expected);
+
+    // An outlier that is no number spoils its own row.
+    x[static_cast<std::size_t>(columns.front())] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> spoilt = run(linear, 1, kRows);
+    for (std::size_t i = 0; i < spoilt.size(); ++i) {
+      if (i < kOutputs) {
+        ASSERT_TRUE(std::isnan(spoilt[i]));
+      } else {
+        ASSERT_EQ(spoilt[i], y[i]);
+      }
+    }
+  }
+}
+
+// Together with an order: outliers are columns of the matrices, which are other inputs then.
+TEST_P(LinearTest, OutlierColumnsOfInputsInAnotherOrder) {
+  constexpr std::int64_t kInputs = 64, kRows = 9;
+  std::mt19937 random(8);
+  const TestMatrix codes = MakeMatrix(WeightFormat::kInt8Group32, 20, kInputs, &random);
+  const TestMatrix kept = MakeMatrix(WeightFormat::kBf16, 20, 2, &random);
+  std::vector<std::int32_t> order(kInputs);
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::shuffle(order, random);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(kRows * kInputs), ordered(kRows * kInputs);
+  for (float& value : x) value = normal(random);
+  for (std::size_t i = 0; i < ordered.size(); ++i) {
+    ordered[i] = x[i / kInputs * kInputs + static_cast<std::size_t>(order[i % kInputs])];
+  }
+  const auto run = [&](const Linear& linear, const std::vector<float>& in) {
+    ThreadPool pool(1);
+    Workspace workspace = *Workspace::Create(linear.PreparedRowBytes(*GetParam()) * kRows);
+    std::vector<float> y(kRows * 20);
+    linear.Forward({&pool, GetParam(), &workspace}, in.data(), kInputs, kRows, y.data(), 20);
+    return y;
+  };
+  const std::vector<kernels::PackedMatrix> segments{codes.packed.matrix()};
+  const OutlierColumns outliers{.columns = {11, 40}, .weights = {kept.packed.matrix()}};
+  EXPECT_EQ(run(Linear(segments, {}, order, outliers), x), run(Linear(segments, {}, {}, outliers), ordered));
+}
+
 TEST(EmbedTest, RowsOfThePackedTable) {
   std::mt19937 random(4);
   ThreadPool pool(2);
@@ -192,9 +322,23 @@ TEST(EmbedTest, RowsOfThePackedTable) {
     std::vector<TokenId> tokens;
     for (int i = 0; i < 600; ++i) tokens.push_back(TokenId(i * 7 % 50));
     std::vector<float> out(600 * 64);
-    Embed(context, table.packed.matrix(), tokens, out.data());
+    Embed(context, {.matrix = table.packed.matrix(), .outliers = {}}, tokens, out.data());
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       ASSERT_EQ(std::memcmp(out.data() + i * 64, table.floats.data() + tokens[i].value() * 64, 256), 0);
+    }
+    const TestMatrix kept = MakeMatrix(WeightFormat::kBf16, 50, 3, &random);
+    const std::vector<std::int32_t> columns{0, 31, 63};
+    Embed(context,
+          {.matrix = table.packed.matrix(), .outliers = {.columns = columns, .weights = {kept.packed.matrix()}}},
+          tokens, out.data());
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto token = static_cast<std::size_t>(tokens[i].value());
+      for (std::int32_t column = 0, next = 0; column < 64; ++column) {
+        const bool is_kept = std::ranges::binary_search(columns, column);
+        ASSERT_EQ(out[i * 64 + static_cast<std::size_t>(column)],
+                  is_kept ? kept.floats[token * 3 + static_cast<std::size_t>(next++)]
+                          : table.floats[token * 64 + static_cast<std::size_t>(column)]);
+      }
     }
   }
 }

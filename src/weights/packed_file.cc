@@ -19,7 +19,7 @@ using Record = PackedReader::Record;
 
 constexpr std::array<char, 8> kMagic = {'q', 'u', 'i', 'r', 'e', 'p', 'k', '\n'};
 constexpr std::uint32_t kByteOrder = 0x01020304;
-constexpr std::uint32_t kFileVersion = 1;       // of Record and Trailer
+constexpr std::uint32_t kFileVersion = 2;       // of Record and Trailer, and of what is stored under which key
 constexpr std::uint64_t kPageBytes = 4096;      // matrices start on pages, as those in memory do
 constexpr std::uint64_t kRecordsMax = 1 << 20;  // far above any model's matrices
 
@@ -42,10 +42,15 @@ std::uint64_t HashOf(const Trailer& trailer) {
   return XXH3_64bits(&trailer, offsetof(Trailer, hash));
 }
 
-// The format by its name: numbers change when formats are added.
-std::uint32_t FormatTag(kernels::WeightFormat format) {
-  const std::string_view name = kernels::Traits(format).name;
+// By a name: numbers change when formats are added.
+std::uint32_t Tag(std::string_view name) {
   return XXH32(name.data(), name.size(), 0);
+}
+std::uint32_t FormatTag(kernels::WeightFormat format) {
+  return Tag(kernels::Traits(format).name);
+}
+std::uint32_t NoteTag() {
+  return Tag("note");
 }
 
 auto Order(const PackedKey& key) {
@@ -72,7 +77,8 @@ Result<Trailer> ReadTrailer(std::span<const std::byte> bytes, std::uint64_t fing
     return Fail(ErrorCode::kCorrupt, "{} has {} bytes, but {} were written", name, bytes.size(), trailer.file_bytes);
   }
   if (trailer.fingerprint != fingerprint) {
-    return Fail(ErrorCode::kInvalidArgument, "{} was made of another model, or of this one before it changed", name);
+    return Fail(ErrorCode::kInvalidArgument,
+                "{} was made of another model, of this one before it changed, or with another quantization", name);
   }
   return trailer;
 }
@@ -121,19 +127,36 @@ Result<PackedReader> PackedReader::Open(const std::filesystem::path& path, std::
   return PackedReader(std::make_shared<const MappedFile>(std::move(mapped)), std::move(records));
 }
 
-std::span<const std::byte> PackedReader::Find(const PackedKey& key, const PackedShape& shape) const {
+int PackedReader::num_matrices() const {
+  return static_cast<int>(std::ranges::count_if(records_, [](const Record& r) { return r.format_tag != NoteTag(); }));
+}
+
+const Record* PackedReader::FindRecord(const PackedKey& key) const {
   const auto found = std::ranges::lower_bound(records_, Order(key), {}, [](const Record& r) { return Order(r.key); });
-  if (found == records_.end() || found->key != key) return {};
+  return found != records_.end() && found->key == key ? &*found : nullptr;
+}
+
+std::span<const std::byte> PackedReader::Find(const PackedKey& key, const PackedShape& shape) const {
+  const Record* found = FindRecord(key);
+  if (found == nullptr) return {};
   if (found->format_tag != FormatTag(shape.format) || found->n != shape.n || found->k != shape.k) return {};
   return file_->bytes().subspan(found->offset, found->bytes);
+}
+
+Result<std::span<const std::byte>> PackedReader::FindNote(const PackedKey& key) const {
+  const Record* found = FindRecord(key);
+  if (found == nullptr || found->format_tag != NoteTag()) return std::span<const std::byte>();
+  const auto bytes = file_->bytes().subspan(found->offset, found->bytes);
+  if (HashOf(bytes) == found->hash) return bytes;
+  return Fail(ErrorCode::kCorrupt, "the {} bytes at byte {} do not have their checksum", found->bytes, found->offset);
 }
 
 Result<> PackedReader::VerifyData() const {
   for (const Record& record : records_) {
     const auto bytes = file_->bytes().subspan(record.offset, record.bytes);
     if (HashOf(bytes) == record.hash) continue;
-    return Fail(ErrorCode::kCorrupt, "{}: the matrix of {} bytes at byte {} is damaged", file_->path().string(),
-                record.bytes, record.offset);
+    return Fail(ErrorCode::kCorrupt, "{}: the {} of {} bytes at byte {} is damaged", path().string(),
+                record.format_tag == NoteTag() ? "note" : "matrix", record.bytes, record.offset);
   }
   return {};
 }
@@ -144,23 +167,27 @@ Result<PackedWriter> PackedWriter::Create(const std::filesystem::path& path, std
 }
 
 void PackedWriter::Add(const PackedKey& key, const PackedShape& shape, std::span<const std::byte> bytes) {
+  Append({.key = key, .n = shape.n, .k = shape.k, .format_tag = FormatTag(shape.format)}, bytes);
+}
+
+void PackedWriter::AddNote(const PackedKey& key, std::span<const std::byte> bytes) {
+  Append({.key = key, .format_tag = NoteTag()}, bytes);
+}
+
+void PackedWriter::Append(Record record, std::span<const std::byte> bytes) {
   if (!file_) return;
-  outcome_ = Append(key, shape, bytes);
+  outcome_ = Write(record, bytes);
   if (!outcome_) file_.reset();
 }
 
-Result<> PackedWriter::Append(const PackedKey& key, const PackedShape& shape, std::span<const std::byte> bytes) {
+Result<> PackedWriter::Write(Record record, std::span<const std::byte> bytes) {
   constexpr std::array<std::byte, kPageBytes> kZeros{};
   const std::uint64_t padding = (kPageBytes - file_->size() % kPageBytes) % kPageBytes;
   QUIRE_TRY_VOID(file_->Write(std::span(kZeros).first(padding)));
-  records_.push_back({.key = key,
-                      .offset = file_->size(),
-                      .bytes = bytes.size(),
-                      .hash = HashOf(bytes),
-                      .n = shape.n,
-                      .k = shape.k,
-                      .format_tag = FormatTag(shape.format),
-                      .reserved = 0});
+  record.offset = file_->size();
+  record.bytes = bytes.size();
+  record.hash = HashOf(bytes);
+  records_.push_back(record);
   return file_->Write(bytes);
 }
 

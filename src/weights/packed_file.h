@@ -6,7 +6,8 @@
 // The trailer comes last because the file is written from front to back. Numbers are in the order of the machine that
 // wrote them, which the trailer tells. A file is hostile input: the reader believes no size or place in it unchecked,
 // and refuses the file as a whole when the trailer, the table or the file's length is not what was written. The bytes
-// of the matrices have checksums too, but reading them all would cost the time that the file saves: see VerifyData.
+// of the matrices have checksums too, but reading them all would cost the time that the file saves: see VerifyData. In a
+// matrix's place can lie a note, a few bytes about matrices (quantization_note.h), whose checksum is looked at.
 #pragma once
 
 #include <cstddef>
@@ -52,24 +53,28 @@ class PackedReader {
 
   // The matrix's bytes, on a page, or an empty span when the file does not hold this matrix in this shape.
   std::span<const std::byte> Find(const PackedKey& key, const PackedShape& shape) const;
-  // Compares every matrix with its checksum: reads the whole file.
+  // A note's bytes; an empty span when the file does not hold it; an error when they do not have their checksum.
+  Result<std::span<const std::byte>> FindNote(const PackedKey& key) const;
+  // Compares every matrix and note with its checksum: reads the whole file.
   Result<> VerifyData() const;
 
   std::int64_t bytes() const { return static_cast<std::int64_t>(file_->bytes().size()); }
-  int num_matrices() const { return static_cast<int>(records_.size()); }
+  int num_matrices() const;
+  const std::filesystem::path& path() const { return file_->path(); }
   // Shared with every matrix that views it.
   const std::shared_ptr<const MappedFile>& file() const { return file_; }
 
   struct Record {
     PackedKey key;
-    std::uint64_t offset, bytes, hash;
-    std::int64_t n, k;
-    std::uint32_t format_tag, reserved;
+    std::uint64_t offset = 0, bytes = 0, hash = 0;
+    std::int64_t n = 0, k = 0;
+    std::uint32_t format_tag = 0, reserved = 0;
   };
 
  private:
   PackedReader(std::shared_ptr<const MappedFile> file, std::vector<Record> records)
       : file_(std::move(file)), records_(std::move(records)) {}
+  const Record* FindRecord(const PackedKey& key) const;  // null when there is none
 
   std::shared_ptr<const MappedFile> file_;
   std::vector<Record> records_;  // sorted by key
@@ -82,12 +87,15 @@ class PackedWriter {
   static Result<PackedWriter> Create(const std::filesystem::path& path, std::uint64_t fingerprint);
 
   void Add(const PackedKey& key, const PackedShape& shape, std::span<const std::byte> bytes);
+  void AddNote(const PackedKey& key, std::span<const std::byte> bytes);
   // Puts the file in its place, where it replaces another one at once; who has that one mapped keeps it.
   Result<> Commit();
 
  private:
   PackedWriter(AtomicFile file, std::uint64_t fingerprint) : file_(std::move(file)), fingerprint_(fingerprint) {}
-  Result<> Append(const PackedKey& key, const PackedShape& shape, std::span<const std::byte> bytes);
+  // `record` says what it is; where it lies is filled in.
+  void Append(PackedReader::Record record, std::span<const std::byte> bytes);
+  Result<> Write(PackedReader::Record record, std::span<const std::byte> bytes);
   Result<> Finish();
 
   std::optional<AtomicFile> file_;  // gone after a failure

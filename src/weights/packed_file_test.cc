@@ -103,7 +103,7 @@ TEST(PackedFileTest, OtherVersionsAreNamed) {
   std::string other = ReadAll(WriteFile(folder));
   const std::size_t trailer = other.size() - kTrailerBytes;
   other[trailer + 16] = 99;  // layout_version: magic [8], byte order [4], file version [4] come before it
-  EXPECT_THAT(OpenError(folder.Write("other.packed", other)), testing::HasSubstr("is of version 1.99"));
+  EXPECT_THAT(OpenError(folder.Write("other.packed", other)), testing::HasSubstr("is of version 2.99"));
   std::swap(other[trailer + 8], other[trailer + 11]);
   std::swap(other[trailer + 9], other[trailer + 10]);
   EXPECT_THAT(OpenError(folder.Write("other.packed", other)), testing::HasSubstr("byte order"));
@@ -115,6 +115,30 @@ TEST(PackedFileTest, DamagedDataShowsWhenAllOfItIsRead) {
   damaged[4096 + 100] ^= 1;
   const auto reader = *PackedReader::Open(folder.Write("damaged.packed", damaged), kFingerprint);
   EXPECT_THAT(reader.VerifyData().error().message, testing::HasSubstr("256 bytes at byte 4096 is damaged"));
+}
+
+// Notes lie among the matrices, and are read with a look at their checksum.
+TEST(PackedFileTest, NotesComeBackOrAreRefused) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "notes.packed";
+  auto writer = *PackedWriter::Create(path, kFingerprint);
+  writer.Add(KeyOf(0), kShape, Bytes(0, 256));
+  writer.AddNote(KeyOf(1), Bytes(1, 20));
+  ASSERT_TRUE(writer.Commit().has_value());
+  {
+    const auto reader = *PackedReader::Open(path, kFingerprint);
+    EXPECT_EQ(reader.num_matrices(), 1);
+    EXPECT_THAT(*reader.FindNote(KeyOf(1)), testing::ElementsAreArray(Bytes(1, 20)));
+    EXPECT_TRUE(reader.FindNote(KeyOf(0))->empty()) << "a matrix is no note";
+    EXPECT_TRUE(reader.FindNote(KeyOf(2))->empty());
+    EXPECT_TRUE(reader.Find(KeyOf(1), {kernels::WeightFormat::kF32, 0, 0}).empty()) << "a note is no matrix";
+    EXPECT_TRUE(reader.VerifyData().has_value());
+  }
+  std::string damaged = ReadAll(path);
+  damaged[4096 + 19] ^= 1;
+  const auto reader = *PackedReader::Open(folder.Write("damaged.packed", damaged), kFingerprint);
+  EXPECT_THAT(reader.FindNote(KeyOf(1)).error().message, testing::HasSubstr("20 bytes at byte 4096"));
+  EXPECT_THAT(reader.VerifyData().error().message, testing::HasSubstr("the note of 20 bytes at byte 4096 is damaged"));
 }
 
 TEST(PackedFileTest, TheLastWriterWinsAndReadersKeepWhatTheyHave) {

@@ -1,6 +1,7 @@
 #include "weights/quantize.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "base/mapped_file.h"
 #include "weights/gguf_file.h"
 #include "weights/gguf_model.h"
+#include "weights/outlier_columns.h"
 #include "weights/quantizing_matrix.h"
 #include "weights/row_pipeline.h"
 #include "weights/tensor_names.h"
@@ -268,13 +270,24 @@ Result<QuantizeSummary> QuantizeModel(const std::filesystem::path& source_path, 
   QUIRE_TRY_VOID(writer.WriteHeader());
   QUIRE_TRY_VOID(writer.Append(std::as_bytes(std::span(divisors))));
   std::int64_t done = 0;
+  std::size_t num_outlier_columns = 0;
   for (const PlannedTensor& planned : plan) {
+    if (planned.shape.size() == 2 && planned.type->block_elements > 1) {
+      QUIRE_TRY(const auto columns, FindOutlierColumns(std::array<const MatrixSource*, 1>{planned.source.get()}));
+      num_outlier_columns += columns.size();
+    }
     QUIRE_TRY_VOID(WriteTensor(planned, source->config().head_dim, pool, &writer));
     for (const TensorSource* tensor : planned.source->info().tensors) {
       source->Release(*tensor);
       done += static_cast<std::int64_t>(tensor->data.size());
     }
     if (options.progress) options.progress(done, summary.source_bytes, planned.name);
+  }
+  if (num_outlier_columns > 0) {
+    summary.notes.push_back(fmt::format(
+        "{} column{} with weights that spoil the scales of {} neighbours, and GGUF can keep none apart; "
+        "--quantization int8 and int4 keep them in BF16, while loading or in a file of quire pack",
+        num_outlier_columns, num_outlier_columns == 1 ? "" : "s", num_outlier_columns == 1 ? "its" : "their"));
   }
   summary.output_bytes = static_cast<std::int64_t>(writer.size());
   QUIRE_TRY_VOID(writer.Commit());

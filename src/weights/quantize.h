@@ -23,9 +23,10 @@ struct QuantizeOptions {
 };
 
 struct QuantizeSummary {
-  std::int64_t source_bytes = 0;   // of all tensors
-  std::int64_t output_bytes = 0;   // of the file
-  std::vector<std::string> notes;  // tensors that are stored in another type than the mix asks for, and why
+  std::int64_t source_bytes = 0;  // of all tensors
+  std::int64_t output_bytes = 0;  // of the file
+  // Tensors that are stored in another type than the mix asks for, and why; columns that outlier_columns.h would keep.
+  std::vector<std::string> notes;
 };
 
 // Norms and biases stay F32. The types of the matrices are those of llama.cpp's file of the same name: the output matrix

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/float16.h"
 #include "base/float8.h"
 #include "kernels/weight_layout.h"
 #include "weights/quantize.h"
@@ -20,33 +21,56 @@ using kernels::WeightFormat;
 constexpr float kFp8Largest = 448;
 constexpr std::int64_t kFp8Group = kernels::kFormatTraits[static_cast<std::size_t>(WeightFormat::kFp8E4m3)].group;
 
-// What the two ways to store a row share: reading it, and comparing.
+double SquaredNorm(std::span<const float> values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return sum;
+}
+
+double SquaredDistance(std::span<const float> first, std::span<const float> second) {
+  double sum = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const double difference = static_cast<double>(first[i]) - static_cast<double>(second[i]);
+    sum += difference * difference;
+  }
+  return sum;
+}
+
+// What the two ways to store a row share: reading it, leaving columns out, and comparing.
 class QuantizingMatrix : public MatrixSource {
  public:
   QuantizingMatrix(std::unique_ptr<MatrixSource> floats, std::string_view type_name, WeightFormat packed,
-                   std::span<RowError> errors)
-      : MatrixSource(InfoOf(floats->info(), type_name, packed)), floats_(std::move(floats)), errors_(errors) {
+                   std::vector<std::int32_t> kept, std::span<QuantizationError> errors)
+      : MatrixSource(InfoOf(floats->info(), type_name, packed)),
+        floats_(std::move(floats)),
+        kept_(std::move(kept)),
+        errors_(errors) {
     CHECK(static_cast<std::int64_t>(errors.size()) == info().rows);
   }
 
   Result<> Decode(std::int64_t row, RowBuffer* out) const final {
     QUIRE_TRY(const std::vector<float> values, ReadFinite(row));
     std::vector<float> stored(values.size());
-    Encode(values, out, stored.data());
-    RowError error;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double value = values[i], difference = static_cast<double>(stored[i]) - value;
-      error.squared_error += difference * difference;
-      error.squared_norm += value * value;
+    QuantizationError error{.squared_norm = SquaredNorm(values)};
+    if (!kept_.empty()) {
+      Encode(values, out, stored.data());
+      error.all_quantised_error = SquaredDistance(stored, values);
     }
+    Encode(WithoutKept(values), out, stored.data());
+    for (const std::int32_t column : kept_) {
+      const auto i = static_cast<std::size_t>(column);
+      stored[i] = ToFloat(ToBf16(values[i]));
+    }
+    error.squared_error = SquaredDistance(stored, values);
+    if (kept_.empty()) error.all_quantised_error = error.squared_error;
     errors_[static_cast<std::size_t>(row)] = error;
     return {};
   }
 
   Result<> Dequantize(std::int64_t row, float* out) const final {
-    QUIRE_TRY(const std::vector<float> values, ReadFinite(row));
+    QUIRE_TRY(std::vector<float> values, ReadFinite(row));
     RowBuffer buffer;
-    Encode(values, &buffer, out);
+    Encode(WithoutKept(std::move(values)), &buffer, out);
     return {};
   }
 
@@ -60,6 +84,11 @@ class QuantizingMatrix : public MatrixSource {
     return info;
   }
 
+  std::vector<float> WithoutKept(std::vector<float> values) const {
+    for (const std::int32_t column : kept_) values[static_cast<std::size_t>(column)] = 0;
+    return values;
+  }
+
   // Quantisers are defined for finite floats only.
   Result<std::vector<float>> ReadFinite(std::int64_t row) const {
     std::vector<float> values(static_cast<std::size_t>(info().columns));
@@ -71,14 +100,16 @@ class QuantizingMatrix : public MatrixSource {
   }
 
   const std::unique_ptr<MatrixSource> floats_;
-  const std::span<RowError> errors_;  // [rows]
+  const std::vector<std::int32_t> kept_;
+  const std::span<QuantizationError> errors_;  // [rows]
 };
 
 // Through the blocks of a storage type, so that panels hold what a file of that type would give.
 class BlockQuantizingMatrix final : public QuantizingMatrix {
  public:
-  BlockQuantizingMatrix(std::unique_ptr<MatrixSource> floats, const TypeTraits& type, std::span<RowError> errors)
-      : QuantizingMatrix(std::move(floats), type.name, type.packed, errors), type_(type) {}
+  BlockQuantizingMatrix(std::unique_ptr<MatrixSource> floats, const TypeTraits& type, std::vector<std::int32_t> kept,
+                        std::span<QuantizationError> errors)
+      : QuantizingMatrix(std::move(floats), type.name, type.packed, std::move(kept), errors), type_(type) {}
 
  private:
   void Encode(std::span<const float> values, RowBuffer* out, float* stored) const override {
@@ -95,8 +126,9 @@ class BlockQuantizingMatrix final : public QuantizingMatrix {
 // E4M3 with one scale for 128 inputs, which makes their largest weight the largest code.
 class Fp8QuantizingMatrix final : public QuantizingMatrix {
  public:
-  Fp8QuantizingMatrix(std::unique_ptr<MatrixSource> floats, std::span<RowError> errors)
-      : QuantizingMatrix(std::move(floats), "FP8 E4M3", WeightFormat::kFp8E4m3, errors) {}
+  Fp8QuantizingMatrix(std::unique_ptr<MatrixSource> floats, std::vector<std::int32_t> kept,
+                      std::span<QuantizationError> errors)
+      : QuantizingMatrix(std::move(floats), "FP8 E4M3", WeightFormat::kFp8E4m3, std::move(kept), errors) {}
 
  private:
   void Encode(std::span<const float> values, RowBuffer* out, float* stored) const override {
@@ -167,24 +199,43 @@ const GgufFileType* GgufMixOf(Quantization quantization) {
   return nullptr;
 }
 
-double MatrixError::relative_rms() const {
+bool KeepsOutlierColumns(Quantization quantization) {
+  return GgufMixOf(quantization) != nullptr;
+}
+
+namespace {
+
+double RelativeRms(double squared_error, double squared_norm) {
   return squared_norm > 0 ? std::sqrt(squared_error / squared_norm) : 0;
 }
 
-MatrixError SumErrors(const MatrixInfo& info, std::span<const RowError> rows) {
-  MatrixError sum{.name = info.name, .type = info.type_name};
-  for (const RowError& row : rows) {
-    sum.squared_error += row.squared_error;
-    sum.squared_norm += row.squared_norm;
-  }
+void Add(const QuantizationError& error, QuantizationError* sum) {
+  sum->squared_error += error.squared_error;
+  sum->squared_norm += error.squared_norm;
+  sum->all_quantised_error += error.all_quantised_error;
+}
+
+}  // namespace
+
+double MatrixError::relative_rms() const {
+  return RelativeRms(error.squared_error, error.squared_norm);
+}
+
+double MatrixError::all_quantised_rms() const {
+  return RelativeRms(error.all_quantised_error, error.squared_norm);
+}
+
+QuantizationError SumErrors(std::span<const QuantizationError> rows) {
+  QuantizationError sum;
+  for (const QuantizationError& row : rows) Add(row, &sum);
   return sum;
 }
 
 MatrixError SumErrors(std::span<const MatrixError> matrices) {
   MatrixError sum{.name = fmt::format("{} matri{}", matrices.size(), matrices.size() == 1 ? "x" : "ces")};
   for (const MatrixError& matrix : matrices) {
-    sum.squared_error += matrix.squared_error;
-    sum.squared_norm += matrix.squared_norm;
+    Add(matrix.error, &sum.error);
+    sum.num_outlier_columns += matrix.num_outlier_columns;
   }
   return sum;
 }
@@ -195,9 +246,10 @@ std::string QuantizationTable(std::span<const MatrixError> matrices) {
     const double first = a.relative_rms(), second = b.relative_rms();
     return first != second ? first > second : a.name < b.name;
   });
-  std::string text = "matrix\ttype\trelative_rms_error\n";
+  std::string text = "matrix\ttype\trelative_rms_error\toutlier_columns\terror_without_them\n";
   for (const MatrixError& matrix : sorted) {
-    text += fmt::format("{}\t{}\t{:.6f}\n", matrix.name, matrix.type, matrix.relative_rms());
+    text += fmt::format("{}\t{}\t{:.6f}\t{}\t{:.6f}\n", matrix.name, matrix.type, matrix.relative_rms(),
+                        matrix.num_outlier_columns, matrix.all_quantised_rms());
   }
   return text;
 }
@@ -218,7 +270,8 @@ Result<> CheckNotQuantized(const ModelSource& source, Quantization quantization)
 }
 
 std::unique_ptr<MatrixSource> QuantizeMatrix(std::unique_ptr<MatrixSource> matrix, const ModelSource& source,
-                                             Quantization quantization, std::span<RowError> errors) {
+                                             Quantization quantization, std::vector<std::int32_t> kept,
+                                             std::span<QuantizationError> errors) {
   if (quantization == Quantization::kNone) return matrix;
   const std::int64_t columns = matrix->info().columns;
   const std::string gguf_name = source.is_gguf() ? matrix->info().name : GgufTensorName(matrix->info().name);
@@ -226,13 +279,13 @@ std::unique_ptr<MatrixSource> QuantizeMatrix(std::unique_ptr<MatrixSource> matri
   if (mix == nullptr) {
     // The logits get the head's error undiminished: at the same size, Q8_0 has 7 bits where E4M3 has 3.
     if (columns % kFp8Group == 0 && !IsOutput(source.config(), gguf_name)) {
-      return std::make_unique<Fp8QuantizingMatrix>(std::move(matrix), errors);
+      return std::make_unique<Fp8QuantizingMatrix>(std::move(matrix), std::move(kept), errors);
     }
     mix = GgufMixOf(Quantization::kInt8);
   }
   const TypeTraits& type = BlockTypeOf(*mix, source.config(), gguf_name, columns);
   if (type.block_elements == 1) return matrix;
-  return std::make_unique<BlockQuantizingMatrix>(std::move(matrix), type, errors);
+  return std::make_unique<BlockQuantizingMatrix>(std::move(matrix), type, std::move(kept), errors);
 }
 
 }  // namespace quire::weights

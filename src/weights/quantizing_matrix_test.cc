@@ -32,10 +32,10 @@ class OneMatrix final : public ModelSource {
     errors_.resize(static_cast<std::size_t>(size / columns));
   }
 
-  std::unique_ptr<MatrixSource> As(Quantization quantization) {
-    return QuantizeMatrix(*OpenPlainMatrix(tensor_), *this, quantization, errors_);
+  std::unique_ptr<MatrixSource> As(Quantization quantization, std::vector<std::int32_t> kept = {}) {
+    return QuantizeMatrix(*OpenPlainMatrix(tensor_), *this, quantization, std::move(kept), errors_);
   }
-  MatrixError Error(const MatrixSource& matrix) const { return SumErrors(matrix.info(), errors_); }
+  MatrixError Error() const { return {.name = tensor_.name, .type = {}, .error = SumErrors(errors_)}; }
   TensorSource& tensor() { return tensor_; }
 
   ModelConfig config_;
@@ -54,7 +54,7 @@ class OneMatrix final : public ModelSource {
   std::vector<float> values_;
   bool is_gguf_;
   TensorSource tensor_;
-  std::vector<RowError> errors_;
+  std::vector<QuantizationError> errors_;
 };
 
 std::vector<float> Random(std::size_t size) {
@@ -92,8 +92,8 @@ TEST(QuantizingMatrixTest, EqualsTheFileThatQuantizeWrites) {
     int num_matrices = 0;
     for (const TensorSource& tensor : (*source)->tensors()) {
       if (tensor.shape.size() != 2) continue;
-      std::vector<RowError> errors(static_cast<std::size_t>(tensor.rows()));
-      const auto matrix = QuantizeMatrix(*OpenPlainMatrix(tensor), **source, quantization, errors);
+      std::vector<QuantizationError> errors(static_cast<std::size_t>(tensor.rows()));
+      const auto matrix = QuantizeMatrix(*OpenPlainMatrix(tensor), **source, quantization, {}, errors);
       const auto stored = *OpenPlainMatrix(*(*file)->Find(GgufTensorName(tensor.name)));
       EXPECT_EQ(matrix->info().type_name, stored->info().type_name) << tensor.name;
       ASSERT_EQ(matrix->info().packed, stored->info().packed) << tensor.name;
@@ -128,13 +128,12 @@ TEST(QuantizingMatrixTest, CountsTheErrorOfInt8) {
   EXPECT_EQ(row.scales, std::vector<float>{2});
   EXPECT_EQ(row.codes[0], 128 - 127);
   EXPECT_EQ(row.codes[1], 128 + 2);
-  EXPECT_EQ(model.Error(*matrix).squared_error, 0);
+  EXPECT_EQ(model.Error().error.squared_error, 0);
   ASSERT_TRUE(matrix->Decode(0, &row).has_value());
-  const MatrixError error = model.Error(*matrix);
-  EXPECT_EQ(error.name, kMatrix);
-  EXPECT_EQ(error.type, "Q8_0");
-  EXPECT_EQ(error.squared_error, 0.0625);
-  EXPECT_EQ(error.squared_norm, 127.0 * 127 + 0.0625 + 254.0 * 254 + 16);
+  const MatrixError error = model.Error();
+  EXPECT_EQ(error.error.squared_error, 0.0625);
+  EXPECT_EQ(error.error.all_quantised_error, 0.0625);
+  EXPECT_EQ(error.error.squared_norm, 127.0 * 127 + 0.0625 + 254.0 * 254 + 16);
   EXPECT_DOUBLE_EQ(error.relative_rms(), std::sqrt(0.0625 / (16129.0625 + 64516 + 16)));
 }
 
@@ -158,8 +157,51 @@ TEST(QuantizingMatrixTest, Fp8HasAScaleForEvery128) {
   EXPECT_EQ(row.codes[200], 0);
   EXPECT_EQ(row.codes[300], 0x7E);
   EXPECT_EQ(row.codes[301], ToFp8E4m3(-1).bits);
-  EXPECT_EQ(model.Error(*matrix).squared_error, 1);
-  EXPECT_EQ(model.Error(*matrix).squared_norm, 448.0 * 448 + 289 + 56 * 56 + 0.015625);
+  EXPECT_EQ(model.Error().error.squared_error, 1);
+  EXPECT_EQ(model.Error().error.squared_norm, 448.0 * 448 + 289 + 56 * 56 + 0.015625);
+}
+
+// What is kept apart leaves zeros behind, and the rest of its group a scale of its own.
+TEST(QuantizingMatrixTest, KeptColumnsLeaveTheScaleToTheOthers) {
+  std::vector<float> values(32);
+  values[3] = 2032;  // 16 · 127, and a BF16
+  values[4] = 31.75f;
+  values[5] = 0.25f;
+  OneMatrix model(kMatrix, values, 32);
+  const auto matrix = model.As(Quantization::kInt8, {3});
+  RowBuffer row;
+  ASSERT_TRUE(matrix->Decode(0, &row).has_value());
+  EXPECT_EQ(row.scales, std::vector<float>{0.25f});
+  EXPECT_EQ(row.codes[3], 128);
+  EXPECT_EQ(row.codes[4], 128 + 127);
+  EXPECT_EQ(row.codes[5], 128 + 1);
+  std::vector<float> floats(32);
+  ASSERT_TRUE(matrix->Dequantize(0, floats.data()).has_value());
+  EXPECT_EQ(floats[3], 0);
+  EXPECT_EQ(floats[4], 31.75f);
+  EXPECT_EQ(model.Error().error.squared_error, 0);
+  EXPECT_EQ(model.Error().error.all_quantised_error, 0.25 * 0.25 + 0.25 * 0.25);  // 2 · 16 and 0 instead of the others
+  EXPECT_EQ(model.Error().error.squared_norm, 2032.0 * 2032 + 31.75 * 31.75 + 0.0625);
+}
+
+TEST(QuantizingMatrixTest, KeptColumnsMakeTheErrorSmallerInEveryFormat) {
+  for (const Quantization quantization : {Quantization::kInt8, Quantization::kInt4, Quantization::kFp8}) {
+    std::vector<float> values = Random(8 * 512);
+    for (std::size_t row = 0; row < 8; ++row) values[row * 512 + 40] *= 100;
+    OneMatrix model(kMatrix, values, 512);
+    const auto matrix = model.As(quantization, {40});
+    for (std::int64_t row = 0; row < 8; ++row) {
+      RowBuffer buffer;
+      ASSERT_TRUE(matrix->Decode(row, &buffer).has_value());
+    }
+    const QuantizationError error = model.Error().error;
+    if (quantization == Quantization::kFp8) {
+      // All that an E4M3 code loses of the large weights, and no more: that is why it does without.
+      EXPECT_LT(error.all_quantised_error, error.squared_norm * 0.001);
+    } else {
+      EXPECT_LT(error.squared_error, error.all_quantised_error / 4) << QuantizationName(quantization);
+    }
+  }
 }
 
 // What the kernels see is what the error was counted of.
@@ -180,7 +222,7 @@ TEST(QuantizingMatrixTest, PanelsHoldWhatDequantizeSays) {
     kernels::UnpackRow({.format = format, .n = 1, .k = 512, .data = panel}, 0, packed.data());
     ASSERT_TRUE(matrix->Dequantize(0, expected.data()).has_value());
     EXPECT_EQ(packed, expected) << QuantizationName(quantization);
-    const double error = model.Error(*matrix).relative_rms();
+    const double error = model.Error().relative_rms();
     EXPECT_LT(error, quantization == Quantization::kInt8 ? 0.01 : quantization == Quantization::kFp8 ? 0.035 : 0.1);
     EXPECT_GT(error, quantization == Quantization::kInt8 ? 0.002 : 0.02);
   }
@@ -232,14 +274,18 @@ TEST(QuantizingMatrixTest, RefusesAQuantisedModel) {
 }
 
 TEST(QuantizationTableTest, TheWorstComesFirst) {
-  const std::vector<MatrixError> errors = {{"a", "Q8_0", 1, 1e4}, {"b", "Q4_K", 9, 1e4}, {"c", "Q4_K", 0, 0}};
+  const std::vector<MatrixError> errors = {
+      {"a", "Q8_0", {1, 1e4, 1}, 0}, {"b", "Q4_K", {9, 1e4, 100}, 3}, {"c", "Q4_K", {0, 0, 0}, 0}};
   EXPECT_EQ(QuantizationTable(errors),
-            "matrix\ttype\trelative_rms_error\n"
-            "b\tQ4_K\t0.030000\n"
-            "a\tQ8_0\t0.010000\n"
-            "c\tQ4_K\t0.000000\n");
-  EXPECT_EQ(SumErrors(errors).name, "3 matrices");
-  EXPECT_DOUBLE_EQ(SumErrors(errors).relative_rms(), std::sqrt(10 / 2e4));
+            "matrix\ttype\trelative_rms_error\toutlier_columns\terror_without_them\n"
+            "b\tQ4_K\t0.030000\t3\t0.100000\n"
+            "a\tQ8_0\t0.010000\t0\t0.010000\n"
+            "c\tQ4_K\t0.000000\t0\t0.000000\n");
+  const MatrixError all = SumErrors(errors);
+  EXPECT_EQ(all.name, "3 matrices");
+  EXPECT_EQ(all.num_outlier_columns, 3);
+  EXPECT_DOUBLE_EQ(all.relative_rms(), std::sqrt(10 / 2e4));
+  EXPECT_DOUBLE_EQ(all.all_quantised_rms(), std::sqrt(101 / 2e4));
 }
 
 }  // namespace

@@ -173,7 +173,8 @@ class CommandTest(unittest.TestCase):
             loaded = json.loads(self.expect_success(run))
             self.assertIn("43 matrices quantised to int4, relative RMS error 0.", run.stderr)
             rows = [line.split("\t") for line in pathlib.Path(errors).read_text().splitlines()]
-            self.assertEqual((rows[0], len(rows)), (["matrix", "type", "relative_rms_error"], 44))
+            self.assertEqual((rows[0], len(rows)), (["matrix", "type", "relative_rms_error", "outlier_columns",
+                                                     "error_without_them"], 44))
             values = [float(row[2]) for row in rows[1:]]
             self.assertEqual(values, sorted(values, reverse=True))
             # The file that is written with this name holds the same weights.
