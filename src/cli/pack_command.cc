@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "cli/command.h"
+#include "cli/config_fields.h"
 #include "cli/model_location.h"
 #include "cli/progress_bar.h"
 #include "cli/units.h"
@@ -28,6 +29,8 @@ Result<> WriteFile(const engine::EngineOptions& options, const std::filesystem::
                 options, [&](std::int64_t done, std::int64_t total, std::string_view) { bar.Update(done, total); }));
   bar.Finish();
   if (loaded.packed_cache.note.empty()) return Fail(ErrorCode::kIo, "{}", loaded.packed_cache.warning);
+  const std::string quantized = engine::DescribeQuantization(options, loaded);
+  if (!quantized.empty()) fmt::print("{}\n", quantized);
   fmt::print("{}: {}, written in {}\n", file.string(), FormatBytes(loaded.model->weight_bytes()),
              FormatSeconds(loaded.load_seconds));
   return {};
@@ -64,7 +67,8 @@ void AddPackCommand(CLI::App* app, CommandSlot* slot) {
       "  quire pack llama-3.2-1b-q4_0.gguf                   under the user's cache folder: serve, run, chat … find "
       "it\n"
       "  quire pack Qwen3-0.6B qwen3.packed                  and: quire serve Qwen3-0.6B --packed-cache qwen3.packed\n"
-      "  quire pack llama-3.2-1b-q4_0.gguf --verify          check every byte of the file\n\n"
+      "  quire pack llama-3.2-1b-q4_0.gguf --verify          check every byte of the file\n"
+      "  quire pack Qwen3-0.6B --quantization int4           for quire serve Qwen3-0.6B --quantization int4\n\n"
       "A file that is there and whole is left alone; one that is damaged, or of another model or version, is written\n"
       "again. It takes about as much space as the model. The model itself is needed all the same.");
   auto flags = std::make_shared<PackFlags>();  // shared by the parser's callback and the flags that fill it
@@ -77,6 +81,11 @@ void AddPackCommand(CLI::App* app, CommandSlot* slot) {
       ->add_option("output", flags->load.packed_cache,
                    "a folder, or a file that ends in .packed (default: quire under $XDG_CACHE_HOME or ~/.cache)")
       ->type_name("PATH");
+  FlagVisitor visitor(command, command->option_defaults()->get_group());  // among the others
+  visitor.Field("quantization",
+                Choice(flags->load.quantization, weights::QuantizationName, weights::ParseQuantization,
+                       "none, int8, int4 or fp8"),
+                "quantise a model in F32, F16 or BF16 while it is packed; the file is for starts with the same value");
   command->add_option("--threads", flags->load.num_threads, "threads that pack; 0: one for each core that may be used")
       ->capture_default_str();
   command->add_flag("--verify", flags->verify_only, "write nothing; status 1 unless the file is there and whole");

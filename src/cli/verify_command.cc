@@ -91,7 +91,7 @@ void AddVerifyCommand(CLI::App* app, CommandSlot* slot) {
           "type of cached keys and values: auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4")
       ->type_name("NAME")
       ->default_str("bf16");
-  FlagVisitor visitor(command, "OPTIONS");
+  FlagVisitor visitor(command, command->option_defaults()->get_group());  // among the others
   visitor.Field(
       "quantization",
       Choice(flags->quantization, weights::QuantizationName, weights::ParseQuantization, "none, int8, int4 or fp8"),

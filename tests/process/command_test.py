@@ -253,6 +253,34 @@ class CommandTest(unittest.TestCase):
             self.assertIn("written in", self.expect_success(quire("pack", DEMO, env=environment)))
             self.assertEqual(file.read_bytes(), whole)
 
+    def test_pack_quantises(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "XDG_CACHE_HOME": folder}
+            errors = [pathlib.Path(folder, name) for name in ("packed.tsv", "mapped.tsv")]
+            prompt = ["run", "-p", "Hello!", "--chat", "--temperature", "0", "--max-tokens", "12", "--quantization", "int4",
+                      *SMALL]
+            run = quire(*prompt, "--packed-cache", "off", "--quantization-report", errors[0])
+            text = self.expect_success(run)
+            pack = ["pack", DEMO, "--quantization", "int4"]
+            self.assertEqual(quire(*pack, "--verify", env=environment).returncode, 1)
+            out = self.expect_success(quire(*pack, env=environment))
+            self.assertIn("43 matrices quantised to int4, relative RMS error 0.", out)
+            self.assertIn("is whole", self.expect_success(quire(*pack, "--verify", env=environment)))
+            self.assertEqual(quire("pack", DEMO, "--verify", env=environment).returncode, 1, "that is another file")
+            # The start that maps the weights knows what they lost.
+            run = quire(*prompt, "--quantization-report", errors[1], env=environment)
+            self.assertEqual(self.expect_success(run), text)
+            self.assertEqual(errors[1].read_text(), errors[0].read_text())
+
+            file = os.path.join(folder, "demo.packed")
+            self.expect_success(quire("pack", DEMO, file, "--quantization", "int8"))
+            run = quire("pack", DEMO, file, "--quantization", "int4", "--verify")
+            self.assertEqual(run.returncode, 1)
+            self.assertIn("another quantization", run.stderr)
+            run = quire("pack", DEMO, file, "--quantization", "int3")
+            self.assertEqual(run.returncode, 2)
+            self.assertIn("known are none, int8, int4, fp8", run.stderr)
+
     def test_packed_weights_that_are_of_no_use_cost_a_warning(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "demo.packed")
