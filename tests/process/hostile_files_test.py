@@ -10,18 +10,101 @@ import pathlib
 import random
 import resource
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 
+import numpy as np
+
 from serving import SANITIZED
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "weights"))
+import hf_formats
 
 PROGRAM = None  # set by main
 DEMO = pathlib.Path(__file__).resolve().parent.parent.parent / "models" / "demo"
 SEED = 20240612
 ADDRESS_SPACE = 2 << 30  # the demo model and its program need a tenth
 TEXT_FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+# The matrices of a layer, and the one that is damaged. Neighbours read the same inputs, so their columns are in one order.
+PROJECTIONS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
+               "mlp.up_proj", "mlp.down_proj")
+DAMAGED = "model.layers.2.mlp.down_proj"
+
+
+def read_safetensors(path):
+    """→ {name: (dtype, shape, bytes)}"""
+    data = path.read_bytes()
+    length, = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__", None)
+    return {name: (tensor["dtype"], tensor["shape"], data[8 + length:][slice(*tensor["data_offsets"])])
+            for name, tensor in header.items()}
+
+
+def write_safetensors(path, tensors):
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
+
+
+# Ways to damage one tensor (dtype, shape, bytes); None: the tensor is gone.
+
+def value(number, format, index=0):
+    """Writes `number` in place of an element."""
+    def change(tensor):
+        dtype, shape, data = tensor
+        changed = bytearray(data)
+        struct.pack_into("<" + format, changed, index * struct.calcsize(format), number)
+        return dtype, shape, bytes(changed)
+    return change
+
+
+def dtype(name):
+    return lambda tensor: (name, *tensor[1:])
+
+
+def first_rows(count):
+    """So many, or so many fewer where it is negative."""
+    def change(tensor):
+        kind, (rows, *rest), data = tensor
+        left = count if count > 0 else rows + count
+        return kind, [left, *rest], data[:len(data) // rows * left]
+    return change
+
+
+def gone(tensor):
+    return None
+
+
+BF16_NAN, F16_NAN, F16_INFINITY = 0x7FC0, 0x7E00, 0x7C00
+DAMAGES = {
+    "awq-32": [(".scales", value(F16_NAN, "H", 700)), (".scales", value(F16_INFINITY, "H")), (".scales", dtype("I16")),
+               (".scales", first_rows(-1)), (".scales", gone), (".qzeros", gone), (".qzeros", first_rows(1)),
+               (".qweight", first_rows(-8)), (".qweight", dtype("F32"))],
+    "gptq-4-desc-act": [(".g_idx", value(16, "i", 100)), (".g_idx", value(-1, "i")), (".g_idx", value(2**31 - 1, "i", 511)),
+                        (".g_idx", first_rows(-1)), (".g_idx", dtype("F32")), (".scales", value(F16_NAN, "H", 9)),
+                        (".scales", gone), (".qzeros", first_rows(-1)), (".qzeros", gone), (".qweight", first_rows(-1))],
+    "w4a16": [(".weight_shape", value(2**62, "q")), (".weight_shape", value(-256, "q")), (".weight_shape", value(0, "q", 1)),
+              (".weight_shape", first_rows(1)), (".weight_shape", gone), (".weight_scale", value(BF16_NAN, "H", 77)),
+              (".weight_scale", first_rows(-1)), (".weight_scale", gone), (".weight_packed", first_rows(-1)),
+              (".weight_packed", dtype("F32"))],
+    "w4a16-g-idx": [(".weight_g_idx", value(16, "i", 3)), (".weight_g_idx", value(-2**31, "i")),
+                    (".weight_g_idx", first_rows(-1))],
+    "w8a8": [(".weight_scale", value(float("inf"), "f", 255)), (".weight_scale", value(float("nan"), "f")),
+             (".weight_scale", first_rows(-1)), (".weight_scale", gone), (".weight", first_rows(-1))],
+    "fp8-tensor": [(".weight", value(0x7F, "B", 5000)), (".weight", first_rows(-1)),
+                   (".weight_scale", value(float("nan"), "f")), (".weight_scale", dtype("I32")), (".weight_scale", gone)],
+    "fp8-block": [(".weight", value(0xFF, "B")), (".weight_scale_inv", value(float("inf"), "f", 7)),
+                  (".weight_scale_inv", first_rows(-1)), (".weight_scale_inv", gone)],
+}
 
 
 def limit_address_space():
@@ -109,6 +192,45 @@ class HostileFilesTest(unittest.TestCase):
                 if status != 0:  # what hits a weight or a word of the vocabulary is no fault of form
                     self.assert_refused(model, words=str(model))
             path.write_bytes(whole[path])
+
+    def quantise(self, case):
+        """Gives self.model random weights in a quantised layout: they say nothing, but they load. → its tensors"""
+        rng, tensors = np.random.default_rng(SEED), read_safetensors(DEMO / "model.safetensors")
+        for layer in range(6):
+            for place, projection in enumerate(PROJECTIONS):
+                stem = f"model.layers.{layer}.{projection}"
+                _, (rows, columns), _ = tensors.pop(stem + ".weight")
+                order_seed = {0: 0, 1: 0, 2: 0, 3: 1, 4: 2, 5: 2, 6: 3}[place]
+                for suffix, tensor in case.make(rng, rows, columns, order_seed)[0].items():
+                    tensors[stem + suffix] = tensor
+        self.change("config.json", lambda config: config.update(quantization_config=case.config))
+        return tensors
+
+    def assert_server_refuses(self, words):
+        run = subprocess.run([PROGRAM, "serve", str(self.model), "--port", "0", "--kv-memory", "16MiB", "--threads", "1"],
+                             capture_output=True, timeout=60, preexec_fn=None if SANITIZED else limit_address_space)
+        stderr = run.stderr.decode()
+        self.assertEqual(run.returncode, 1, stderr)
+        last = stderr.splitlines()[-1]  # before it may stand what the log says of the engine's process
+        self.assertTrue(last.startswith("quire serve: "), stderr)
+        self.assertLess(len(last), 1000)
+        self.assertIn(words, last)
+        self.assertIn(str(self.model), last)
+
+    def test_damaged_quantised_layouts(self):
+        for name, damages in DAMAGES.items():
+            tensors = self.quantise(hf_formats.CASES[name])
+            write_safetensors(self.model / "model.safetensors", tensors)
+            status, stderr = self.run_model(self.model)
+            self.assertEqual(status, 0, f"{name}, undamaged: {stderr}")
+            for i, (suffix, damage) in enumerate(damages):
+                with self.subTest(name=name, suffix=suffix, i=i):
+                    damaged = dict(tensors)
+                    changed = damage(damaged.pop(DAMAGED + suffix))
+                    if changed is not None:
+                        damaged[DAMAGED + suffix] = changed
+                    write_safetensors(self.model / "model.safetensors", damaged)
+                    self.assert_server_refuses(DAMAGED)
 
     def test_absurd_configurations(self):
         numbers = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
