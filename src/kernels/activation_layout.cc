@@ -49,7 +49,8 @@ void QuantizeRow(const float* x, std::int64_t k, std::byte* row) {
 }  // namespace
 
 std::size_t ActivationRowBytes(ActivationKind kind, std::int64_t k) {
-  const auto round_up = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
+  // An odd number of cache lines: the rows of a tile would share one set of the L1 cache if they were 4 KiB apart.
+  const auto round_up = [](std::size_t bytes) { return bytes == 0 ? 0 : ((bytes + 63) / 64 | 1) * 64; };
   switch (kind) {
     case ActivationKind::kF32:
       return round_up(static_cast<std::size_t>(k) * 4);
@@ -74,7 +75,8 @@ void PrepareActivationsReference(ActivationKind kind, const float* x, std::int64
   const std::size_t row_bytes = ActivationRowBytes(kind, k);
   for (std::int64_t r = 0; r < num_rows; ++r, x += ld_x, out += row_bytes) {
     // The end of the row may be padding; whatever is not written below is zero.
-    if (row_bytes >= 64) std::memset(out + row_bytes - 64, 0, 64);
+    const std::size_t padded = std::min<std::size_t>(row_bytes, 128);
+    std::memset(out + row_bytes - padded, 0, padded);
     if (kind == ActivationKind::kInt8) {
       QuantizeRow(x, k, out);
     } else if (kind == ActivationKind::kF32) {

@@ -1,7 +1,9 @@
 // How prepared activations lie in memory, and what quantising them means. The layout is the same on every
 // tier; the vector versions in generic/activations.inl.h produce the same bytes as the scalar ones here.
 //
-//   kF32   row [k] floats, then zeros up to a multiple of 64 bytes
+// A row takes an odd number of cache lines.
+//
+//   kF32   row [k] floats, then zeros
 //   kBf16  row [k] BF16, then zeros likewise (so the last pair of an odd k has a zero half)
 //   kInt8  row
 //            codes     s8  [k], zeros up to a multiple of 64

@@ -1,6 +1,8 @@
 #include "kernels/cpu_features.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace quire::kernels {
 namespace {
@@ -27,6 +29,7 @@ CpuidRegisters ReadCpuid() {
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
     registers.leaf7_ebx = ebx;
     registers.leaf7_ecx = ecx;
+    registers.leaf7_edx = edx;
     const std::uint32_t max_subleaf = eax;
     if (max_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) registers.leaf7_1_eax = eax;
   }
@@ -48,9 +51,18 @@ CpuFeatures DecodeCpuFeatures(const CpuidRegisters& r) {
   features.avx512 = features.avx2 && zmm && avx512;
   features.avx512vnni = features.avx512 && HasBit(r.leaf7_ecx, 11);
   features.avx512bf16 = features.avx512vnni && HasBit(r.leaf7_1_eax, 5);
+  constexpr std::uint64_t kTileState = 0x60000;  // configuration, data
+  const bool tiles = (r.xcr0 & kTileState) == kTileState && HasBit(r.leaf7_edx, 24) && HasBit(r.leaf7_edx, 25) &&
+                     HasBit(r.leaf7_edx, 22);  // tiles, INT8, BF16
+  features.amx = features.avx512bf16 && tiles;
   constexpr std::uint32_t kIntel = 'G' | 'e' << 8 | 'n' << 16 | 'u' << 24;  // "GenuineIntel"
   features.fast_bf16_dot = features.avx512bf16 && r.leaf0_ebx != kIntel;
   return features;
+}
+
+bool RequestTileRegisters() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 }  // namespace quire::kernels

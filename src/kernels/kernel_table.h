@@ -175,7 +175,7 @@ struct KernelTable {
 
   // The kind of activation that a matrix of this format is multiplied with on this tier.
   ActivationKind (*activation_kind)(WeightFormat) = nullptr;
-  std::size_t (*activation_row_bytes)(ActivationKind, std::int64_t k) = nullptr;  // a multiple of 64
+  std::size_t (*activation_row_bytes)(ActivationKind, std::int64_t k) = nullptr;  // an odd multiple of 64
   // x [num_rows, k] with row stride ld_x → prepared rows at `out`.
   void (*prepare_activations)(ActivationKind, const float* x, std::int64_t num_rows, std::int64_t k, std::int64_t ld_x,
                               std::byte* out) = nullptr;

@@ -17,6 +17,7 @@ std::span<const KernelTable* const> AvailableKernels() {
     if (features.avx512bf16 && !features.fast_bf16_dot) tables.push_back(&Avx512Bf16Kernels());
     if (features.avx512vnni) tables.push_back(&Avx512VnniKernels());
     if (features.fast_bf16_dot) tables.push_back(&Avx512Bf16Kernels());
+    if (features.amx && RequestTileRegisters()) tables.push_back(&AmxKernels());
     return tables;
   }();
   return available;
@@ -30,7 +31,7 @@ Result<const KernelTable*> SelectKernels(std::string_view isa) {
     if (isa == table->isa) return table;
     names += (names.empty() ? "" : ", ") + std::string(table->isa);
   }
-  for (const std::string_view known : {"avx2", "avx512", "avx512vnni", "avx512bf16"}) {
+  for (const std::string_view known : {"avx2", "avx512", "avx512vnni", "avx512bf16", "amx"}) {
     if (isa == known) {
       return Fail(ErrorCode::kUnsupported,
                   "this CPU or its operating system cannot run the kernels \"{}\"; it can run: {}", isa, names);

@@ -16,6 +16,7 @@
 
 // Vocabulary functions are one or two instructions: they must vanish even in builds that hardly optimise.
 #define QUIRE_INLINE [[gnu::always_inline]] inline
+#define QUIRE_LAMBDA __attribute__((always_inline))
 // Before a loop over the rows or panels of a register tile, whose bounds are template parameters. Sanitizers put a check
 // around every access and every address, and unrolled tiles of a few hundred accesses then take minutes to compile:
 // their builds keep the loops.

@@ -38,7 +38,10 @@ inline void QuantizeRow(const float* x, std::int64_t k, std::byte* row) {
   for (std::int64_t i = k; i < static_cast<std::int64_t>(layout.scales); ++i) codes[i] = 0;
 }
 
-inline void RoundRow(const float* x, std::int64_t k, Element* row) {
+// What the rows of kBf16 are made of.
+using RoundedElement = std::conditional_t<kMatrixTiles, std::uint16_t, Element>;
+
+inline void RoundRow(const float* x, std::int64_t k, RoundedElement* row) {
   std::int64_t i = 0;
   for (; i + kLanes <= k; i += kLanes) StoreElements(row + i, LoadF(x + i));
   if (i < k) StoreElements(row + i, LoadPartF(x + i, k - i));  // rows end at a multiple of 64 bytes: there is room
@@ -46,15 +49,16 @@ inline void RoundRow(const float* x, std::int64_t k, Element* row) {
 
 inline void PrepareActivations(ActivationKind kind, const float* x, std::int64_t num_rows, std::int64_t k,
                                std::int64_t ld_x, std::byte* out) {
-  const bool rounded = kind == ActivationKind::kBf16 && kBf16Activations;
+  const bool rounded = kind == ActivationKind::kBf16 && (kBf16Activations || kMatrixTiles);
   if (kind != ActivationKind::kInt8 && !rounded) {
     return PrepareActivationsReference(kind, x, num_rows, k, ld_x, out);
   }
   const std::size_t row_bytes = ActivationRowBytes(kind, k);
   for (std::int64_t r = 0; r < num_rows; ++r, x += ld_x, out += row_bytes) {
     if (row_bytes >= 64) StoreF(out + row_bytes - 64, ZeroF());  // padding is zero
+    if (row_bytes >= 128) StoreF(out + row_bytes - 128, ZeroF());
     if (rounded) {
-      RoundRow(x, k, reinterpret_cast<Element*>(out));
+      RoundRow(x, k, reinterpret_cast<RoundedElement*>(out));
     } else {
       QuantizeRow(x, k, out);
     }

@@ -2,8 +2,9 @@
 
 inline ActivationKind KindOf(WeightFormat format) {
   if (Traits(format).integer) return ActivationKind::kInt8;
-  const bool is_bf16 = format == WeightFormat::kBf16 || format == WeightFormat::kBf16Sparse24;
-  return is_bf16 && kBf16Activations ? ActivationKind::kBf16 : ActivationKind::kF32;
+  if (format == WeightFormat::kBf16 && (kBf16Activations || kMatrixTiles)) return ActivationKind::kBf16;
+  if (format == WeightFormat::kBf16Sparse24 && kBf16Activations) return ActivationKind::kBf16;
+  return ActivationKind::kF32;
 }
 
 inline void Gemm(const GemmArgs& args) {

@@ -242,6 +242,10 @@ inline void Int8Panels(const Int8Walk& walk, const GemmArgs& args, std::int64_t 
   if constexpr (P > 1) Int8Panels<Packed, R, P / 2, kStream>(walk, args, begin);
 }
 
+// Of tiers with matrix tiles.
+template <typename Packed>
+void GemmInt8Matrix(const Int8Walk& walk, const GemmArgs& args);
+
 template <WeightFormat kFormat>
 inline void GemmInt8(const GemmArgs& args) {
   using Packed = PackedCodes<kFormat>;
@@ -255,6 +259,9 @@ inline void GemmInt8(const GemmArgs& args) {
                       .block_begin = 0,
                       .block_end = layout.num_blocks};
   if (args.num_rows == 1) return Int8Panels<Packed, 1, kGemvPanels, true>(walk, args, args.panel_begin);
+  if constexpr (kMatrixTiles) {
+    if (args.num_rows >= kMatrixMinRows<Packed>) return GemmInt8Matrix<Packed>(walk, args);
+  }
   if constexpr (kReadsPacked<Packed>) {
     static_assert(kInt8FewRows >= kInt8Rows);  // so that more rows make two tiles at least
     if (args.num_rows <= kInt8FewRows) {

@@ -130,17 +130,24 @@ struct UnpackedCodes {
 template <typename Packed>
 using Unpacked = UnpackedCodes<Packed::kGroup, Packed::kZeroPoint, Packed::kHasMin, Packed::kRun>;
 
-// `num_groups` groups from the block at `block` on, whole blocks but for the last one, to `out`.
-template <typename Packed>
+// `num_groups` groups from the block at `block` on, whole blocks but for the last one, to `out`. Codes become signed when
+// Out has no zero point.
+template <typename Packed, typename Out = Unpacked<Packed>>
 [[gnu::noinline]] void UnpackGroups(const std::byte* block, std::int64_t num_groups, std::byte* out) {
   for (; num_groups > 0; num_groups -= Packed::kGroups, block += Packed::kBlockBytes) {
     const std::int64_t in_block = num_groups < Packed::kGroups ? num_groups : Packed::kGroups;
     const typename Packed::Layout layout(in_block);
-    for (std::int64_t group = 0; group < in_block; ++group, out += Unpacked<Packed>::kGroupBytes) {
+    for (std::int64_t group = 0; group < in_block; ++group, out += Out::kGroupBytes) {
       const std::byte* codes = Packed::Codes(layout, block, group);
-      QUIRE_UNROLL for (int q = 0; q < Packed::kQuads; ++q) StoreI(out + q * 64, Packed::Quad(codes, q));
-      StoreF(out + Unpacked<Packed>::kCodeBytes, Packed::Scale(layout, block, group));
-      if constexpr (Packed::kHasMin) StoreF(out + Unpacked<Packed>::kCodeBytes + 64, Packed::Min(layout, block, group));
+      QUIRE_UNROLL for (int q = 0; q < Packed::kQuads; ++q) {
+        if constexpr (Out::kZeroPoint == Packed::kZeroPoint) {
+          StoreI(out + q * 64, Packed::Quad(codes, q));
+        } else {
+          StoreI(out + q * 64, SubBytes(Packed::Quad(codes, q), SetBytes(Packed::kZeroPoint)));
+        }
+      }
+      StoreF(out + Out::kCodeBytes, Packed::Scale(layout, block, group));
+      if constexpr (Packed::kHasMin) StoreF(out + Out::kCodeBytes + 64, Packed::Min(layout, block, group));
     }
   }
 }

@@ -18,6 +18,7 @@ namespace {
 #include "kernels/simd/avx512.inl.h"
 #include "kernels/simd/avx512_codes.inl.h"
 #include "kernels/simd/avx512_pairs.inl.h"
+#include "kernels/simd/no_matrix_tiles.inl.h"
 #include "kernels/generic/all.inl.h"
 // clang-format on
 }  // namespace

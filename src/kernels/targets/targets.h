@@ -10,5 +10,6 @@ const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
 const KernelTable& Avx512VnniKernels();
 const KernelTable& Avx512Bf16Kernels();
+const KernelTable& AmxKernels();
 
 }  // namespace quire::kernels
