@@ -68,9 +68,8 @@ weights::ModelConfig MixedConfig() {
   return config;
 }
 
-std::unique_ptr<Decoder> LoadOrDie(const FakeSource& source, ThreadPool* pool,
-                                   kernels::KvDtype kv_dtype = kernels::KvDtype::kBf16) {
-  auto model = Decoder::Load(source, {.kv_dtype = kv_dtype}, pool);
+std::unique_ptr<Decoder> LoadOrDie(const FakeSource& source, ThreadPool* pool, const LoadOptions& options = {}) {
+  auto model = Decoder::Load(source, options, pool);
   if (!model) ADD_FAILURE() << model.error().message;
   return *std::move(model);
 }
@@ -354,6 +353,7 @@ struct RunCase {
   std::string name;
   weights::ModelConfig config;
   std::string_view (*type_of)(TensorRole);
+  weights::Quantization quantization = weights::Quantization::kNone;  // if any, columns are planted that it must keep
 };
 
 weights::ModelConfig WindowConfig() {
@@ -363,12 +363,41 @@ weights::ModelConfig WindowConfig() {
   return config;
 }
 
+weights::ModelConfig TiedConfig() {
+  weights::ModelConfig config = MixedConfig();
+  config.tie_word_embeddings = true;
+  return config;
+}
+
+// In the embedding, which is the head too, and in every Linear of one layer.
+void PlantOutlierColumns(FakeSource* source) {
+  const auto plant = [&](TensorRole role, std::int64_t column) {
+    source->ScaleColumn(TensorName(source->is_gguf(), role, TensorPart::kWeight, 0), column, 20);
+  };
+  plant(TensorRole::kEmbedTokens, 5);
+  plant(TensorRole::kKey, 9);
+  plant(TensorRole::kValue, 200);
+  plant(TensorRole::kOutput, 255);
+  plant(TensorRole::kUp, 0);
+  plant(TensorRole::kDown, 500);
+}
+
+// What each matrix of the planted model keeps.
+std::vector<std::int64_t> NumOutlierColumns(std::span<const weights::MatrixError> errors) {
+  std::vector<std::int64_t> numbers;
+  for (const weights::MatrixError& matrix : errors) numbers.push_back(matrix.num_outlier_columns);
+  return numbers;
+}
+
 std::vector<RunCase> RunCases() {
+  const auto floats = [](TensorRole) { return std::string_view("F32"); };
   return {{"bf16", SmallConfig(Architecture::kQwen3), [](TensorRole) { return std::string_view("BF16"); }},
           {"f16", SmallConfig(Architecture::kQwen2), [](TensorRole) { return std::string_view("F16"); }},
           {"f32 window", WindowConfig(), [](TensorRole) { return std::string_view("F32"); }},
           {"mixed", MixedConfig(), MixedTypes},
-          {"all sorts", MixedConfig(), AllSortsOfTypes}};
+          {"all sorts", MixedConfig(), AllSortsOfTypes},
+          {"int4 with outliers", TiedConfig(), floats, weights::Quantization::kInt4},
+          {"int8 with outliers", TiedConfig(), floats, weights::Quantization::kInt8}};
 }
 
 class DecoderRunTest : public kernels::TierTest {};
@@ -380,7 +409,12 @@ TEST_P(DecoderRunTest, RowsDoNotDependOnTheBatch) {
   ThreadPool pool(2);
   for (const RunCase& run : RunCases()) {
     FakeSource source(run.config, true, run.type_of);
-    const auto model = LoadOrDie(source, &pool);
+    std::vector<weights::MatrixError> errors;
+    if (run.quantization != weights::Quantization::kNone) PlantOutlierColumns(&source);
+    const auto model = LoadOrDie(source, &pool, {.quantization = run.quantization, .quantization_errors = &errors});
+    if (run.quantization != weights::Quantization::kNone) {
+      EXPECT_THAT(NumOutlierColumns(errors), testing::ElementsAre(1, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0));
+    }
     const std::vector<TokenId> a = RandomTokens(50, 1), b = RandomTokens(37, 2), c = RandomTokens(20, 3);
     Bench one(model.get(), GetParam(), 1);
     const std::vector<float> alone_a = one.Alone(a, 50), alone_b = one.Alone(b, 37), alone_c = one.Alone(c, 20);
@@ -478,7 +512,7 @@ TEST_P(DecoderRunTest, MixedTypesAgreeWithTheirFloats) {
       if (tensor.shape.size() == 1) continue;
       floats.ReplaceByFloats(tensor.name);
     }
-    const auto model = LoadOrDie(source, &pool), exact = LoadOrDie(floats, &pool, kernels::KvDtype::kF32);
+    const auto model = LoadOrDie(source, &pool), exact = LoadOrDie(floats, &pool, {.kv_dtype = kernels::KvDtype::kF32});
     const std::vector<TokenId> tokens = RandomTokens(40, 8);
     const std::vector<float> got = Bench(model.get(), GetParam(), 2).Alone(tokens, 40);
     const std::vector<float> expected = Bench(exact.get(), &kernels::ReferenceKernels(), 2).Alone(tokens, 40);

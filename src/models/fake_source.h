@@ -102,6 +102,15 @@ class FakeSource final : public weights::ModelSource {
     std::ranges::copy(bytes,
                       data->begin() + static_cast<std::ptrdiff_t>(row_bytes * static_cast<std::size_t>(row) + at));
   }
+  // Of a tensor of floats.
+  void ScaleColumn(std::string_view name, std::int64_t column, float factor) {
+    const auto tensor = std::ranges::find(tensors_, name, &weights::TensorSource::name);
+    CHECK(tensor->type == weights::FindTypeByName("F32"));
+    const auto data =
+        std::ranges::find(storage_, tensor->data.data(), [](const std::vector<std::byte>& v) { return v.data(); });
+    auto* values = reinterpret_cast<float*>(data->data());
+    for (std::int64_t row = 0; row < tensor->rows(); ++row) values[row * tensor->columns() + column] *= factor;
+  }
   // The same values as F32.
   void ReplaceByFloats(std::string_view name) {
     const auto tensor = std::ranges::find(tensors_, name, &weights::TensorSource::name);
