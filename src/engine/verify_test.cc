@@ -98,7 +98,7 @@ TEST(VerifyTest, OutlierColumnsKeepThePromise) {
 
 TEST(VerifySlowTest, OutlierColumnsKeepThePromiseOnEveryTier) {
   ExpectPromiseWithOutlierColumns(weights::Quantization::kInt8, {.tiers = {BestTier()}});
-  ExpectPromiseWithOutlierColumns(weights::Quantization::kInt4, {.num_requests = 12});
+  ExpectPromiseWithOutlierColumns(weights::Quantization::kInt4, {});
 }
 
 // PFX-06: the same where half of the layers see a window that is shorter than the prompts, whether those hit the cache
