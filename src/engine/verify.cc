@@ -24,6 +24,8 @@ namespace {
 constexpr int kBlockSize = kernels::KvLayout::block_size;
 // The budget of a step in most schedules: small, so that prompts meet in one step in many ways.
 constexpr int kBatchedTokens = 256;
+// Room for the longest prompt of the workload and what it generates; prompts are cut where the model allows less.
+constexpr int kModelLength = 1024;
 // Of the reference tier.
 constexpr int kReferenceRequests = 3;
 constexpr int kReferenceTokens = 6;
@@ -159,7 +161,7 @@ class Verifier {
     std::vector<int> cpus = topology.thread_cpus;
     cpus.resize(cpus.size() >= wanted ? wanted : 0);
     pool_many_ = std::make_unique<ThreadPool>(options.max_threads, std::move(cpus));
-    max_model_len_ = std::min(ModelLengthMax(model.config()), 512);
+    max_model_len_ = std::min(ModelLengthMax(model.config()), kModelLength);
   }
 
   void RunTier(const kernels::KernelTable* kernels, VerifyReport* report) {
@@ -186,20 +188,22 @@ class Verifier {
     report->rows.push_back(std::move(row));
   }
 
-  int BlocksAlone(const GenerateRequest& request) const {
+  // Of one choice.
+  static int NumBlocks(const GenerateRequest& request) {
     const int tokens = static_cast<int>(request.prompt.size()) + request.stop.max_tokens;
-    return ((tokens + kBlockSize - 1) / kBlockSize + 1) * request.sampling.n;
+    return (tokens + kBlockSize - 1) / kBlockSize;
   }
 
-  // Enough for everything at once; or for the largest request alone and not much more, so that requests that were
-  // admitted together push each other out as they grow.
+  // Enough for everything at once; or for the longest sequence alone and one block more, so that those that were
+  // admitted together, if only the choices of one request, push each other out as they grow.
   int NumBlocks(const Schedule& schedule) const {
-    int all = 0, largest = 0;
+    int all = 0, longest = 0;
     for (const VerifyRequest& request : workload_) {
-      all += BlocksAlone(request.request);
-      largest = std::max(largest, BlocksAlone(request.request));
+      const int alone = NumBlocks(request.request);
+      all += (alone + 1) * request.request.sampling.n;
+      longest = std::max(longest, alone);
     }
-    return schedule.memory == Memory::kEnough ? all : largest + 4;
+    return schedule.memory == Memory::kEnough ? all : longest + 1;
   }
 
   EngineConfig ConfigOf(const Schedule& schedule) const {

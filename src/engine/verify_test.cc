@@ -4,16 +4,20 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "engine/loader.h"
 #include "models/planted_outliers.h"
+#include "nn/attention.h"
 
 namespace quire::engine {
 namespace {
@@ -127,10 +131,13 @@ TEST(VerifyTest, SlidingWindowsKeepThePromise) {
   std::filesystem::remove_all(folder);
 }
 
-// A model that breaks the promise: what it computes depends a little on how many tokens run together.
-class FickleModel final : public models::Model {
+// A model whose forward passes are watched, or disturbed.
+class WatchedModel final : public models::Model {
  public:
-  explicit FickleModel(const models::Model* model) : model_(model) {}
+  // Called after each pass; `hidden` is what it made.
+  using AfterForward = std::function<void(const nn::ExecContext&, const models::ForwardBatch&, float* hidden)>;
+  WatchedModel(const models::Model* model, AfterForward after_forward)
+      : model_(model), after_forward_(std::move(after_forward)) {}
 
   const weights::ModelConfig& config() const override { return model_->config(); }
   std::int64_t num_parameters() const override { return model_->num_parameters(); }
@@ -144,8 +151,7 @@ class FickleModel final : public models::Model {
   void ForwardHidden(const nn::ExecContext& context, const models::ForwardBatch& batch, nn::KvPool* kv,
                      float* hidden) const override {
     model_->ForwardHidden(context, batch, kv, hidden);
-    if (batch.tokens.size() < 20 || batch.logit_rows.empty()) return;
-    hidden[0] *= 1.01f;  // one of 256 elements of one row: most tokens stay the same
+    after_forward_(context, batch, hidden);
   }
   void Logits(const nn::ExecContext& context, const float* hidden, int num_rows, float* logits) const override {
     model_->Logits(context, hidden, num_rows, logits);
@@ -153,12 +159,74 @@ class FickleModel final : public models::Model {
 
  private:
   const models::Model* model_;
+  AfterForward after_forward_;
 };
 
+// For each sequence that a step computes together with the one before it: the partitions that both have in the same
+// blocks. Planned as the model does it.
+std::vector<std::int32_t> JoinedPartitions(const nn::ExecContext& context, const models::ForwardBatch& batch,
+                                           const weights::ModelConfig& config) {
+  std::vector<nn::AttentionSequence> sequences;
+  for (const models::SequenceSlice& slice : batch.sequences) {
+    sequences.push_back({.token_begin = slice.token_begin,
+                         .num_tokens = slice.num_tokens,
+                         .first_position = slice.first_position,
+                         .blocks = slice.blocks.data()});
+  }
+  const nn::AttentionHeads heads{.num_heads = config.num_heads, .num_kv_heads = config.num_kv_heads};
+  std::vector<nn::AttentionTask> memory(
+      nn::MaxAttentionTasks(static_cast<std::int64_t>(batch.tokens.size()), heads.num_kv_heads));
+  std::vector<std::int32_t> joined;
+  for (const nn::AttentionTask& task :
+       nn::PlanAttention(sequences, heads, context.pool->num_threads(), memory.data())) {
+    if (task.kv_head != 0) continue;
+    for (std::int32_t s = task.sequence + 1; s < task.sequence + task.num_sequences; ++s) {
+      joined.push_back(sequences[static_cast<std::size_t>(s)].shared_partitions);
+    }
+  }
+  return joined;
+}
+
+// What the workload has its long prefixes for: in most schedules sequences in the same blocks attend to them together,
+// also to prefixes of different depths in one step, and in the baseline that all are compared with none does.
+TEST(VerifyTest, SequencesWithACommonPrefixAreComputedTogether) {
+  const LoadedModel loaded = LoadDemo();
+  std::vector<int> joined_by_schedule(1);
+  int trees = 0;
+  const WatchedModel watched(
+      loaded.model.get(), [&](const nn::ExecContext& context, const models::ForwardBatch& batch, float*) {
+        const std::vector<std::int32_t> joined = JoinedPartitions(context, batch, loaded.model->config());
+        joined_by_schedule.back() += static_cast<int>(joined.size());
+        trees += std::ranges::count(joined, 1) > 0 && std::ranges::count(joined, 2) > 0;
+      });
+  const VerifyReport report =
+      RunVerify(watched, {.tiers = {BestTier()}, .num_requests = 12, .max_tokens = 8, .on_row = [&](const VerifyRow&) {
+                            joined_by_schedule.push_back(0);
+                          }});
+  joined_by_schedule.pop_back();
+  EXPECT_TRUE(report.ok()) << report.ToTable();
+  ASSERT_EQ(joined_by_schedule.size(), report.rows.size());
+  int schedules = 0;
+  for (std::size_t i = 0; i < report.rows.size(); ++i) {
+    std::printf("%6d joined  %s\n", joined_by_schedule[i], report.rows[i].schedule.c_str());
+    if (report.rows[i].schedule.contains("1 at a time")) {
+      EXPECT_EQ(joined_by_schedule[i], 0) << report.rows[i].schedule;
+    }
+    schedules += joined_by_schedule[i] > 0;
+  }
+  EXPECT_GE(schedules, 8);
+  EXPECT_GE(trees, 8);
+}
+
+// What this model computes depends a little on how many tokens run together: it breaks the promise.
 TEST(VerifyTest, FindsASmallDifferenceThatDependsOnTheBatch) {
   const LoadedModel loaded = LoadDemo();
-  const VerifyReport report =
-      RunVerify(FickleModel(loaded.model.get()), {.tiers = {BestTier()}, .num_requests = 4, .max_tokens = 8});
+  const WatchedModel fickle(loaded.model.get(),
+                            [](const nn::ExecContext&, const models::ForwardBatch& batch, float* hidden) {
+                              if (batch.tokens.size() < 20 || batch.logit_rows.empty()) return;
+                              hidden[0] *= 1.01f;  // one of 256 elements of one row: most tokens stay the same
+                            });
+  const VerifyReport report = RunVerify(fickle, {.tiers = {BestTier()}, .num_requests = 4, .max_tokens = 8});
   EXPECT_FALSE(report.ok());
   int differences = 0;
   for (const VerifyRow& row : report.rows) {

@@ -6,15 +6,26 @@
 #include <array>
 #include <iterator>
 #include <random>
+#include <span>
+
+#include "kernels/kernel_table.h"
 
 namespace quire::engine {
 namespace {
 
-constexpr int kSharedPrefixTokens = 70;  // neither a multiple of a block nor of a chunk
+// Prefixes that several requests begin with: two that have nothing in common, and two of which the second continues the
+// first. Those reach beyond one and two partitions of attention (kernels::kAttentionPartition), so that sequences in the
+// same blocks are computed together and their prefixes form a tree. None is a multiple of a block or of a chunk.
+enum class Prefix : std::uint8_t { kNone, kShort, kOtherShort, kDeep, kDeeper };
+using enum Prefix;
+constexpr int kShortTokens = 70;
+constexpr int kDeepTokens = 300;
+constexpr int kDeeperTokens = 600;
+static_assert(kDeepTokens > kernels::kAttentionPartition && kDeeperTokens > 2 * kernels::kAttentionPartition);
 
 struct Kind {
-  int shared = 0;  // 0: none; 1, 2: one of two prefixes that several requests begin with
-  int own = 0;     // further prompt tokens
+  Prefix prefix = kNone;
+  int own = 0;  // further prompt tokens
   double temperature = 0;
   int top_k = 0;
   double top_p = 1;
@@ -31,30 +42,33 @@ struct Kind {
   bool twin = false;  // the same prompt as the other twins
 };
 
-// The first few are the ones that say most: users may ask for a few only.
+// The first few are the ones that say most: users may ask for a few only. Where memory is just enough for the longest
+// (verify.cc), its two choices are too many: each has its own last two blocks.
 constexpr Kind kKinds[] = {
-    {.shared = 1, .own = 7, .logprobs = 5, .twin = true},
+    {.prefix = kShort, .own = 7, .logprobs = 5, .twin = true},
     {.own = 5, .temperature = 1, .n = 2},
-    {.shared = 1, .own = 7, .logprobs = 5, .twin = true},  // DET-01: the same request again
+    {.prefix = kShort, .own = 7, .logprobs = 5, .twin = true},  // DET-01: the same request again
     {.own = 150, .logprobs = 3},
-    {.shared = 1, .own = 23, .temperature = 1, .n = 2},
-    {.shared = 1, .own = 0},
+    {.prefix = kShort, .own = 23, .temperature = 1, .n = 2},
+    {.prefix = kShort, .own = 0},
     {.own = 16, .temperature = 0.8, .top_p = 0.9, .n = 3},
-    {.shared = 2, .own = 1, .temperature = 0.7, .top_k = 40, .repetition = 1.2, .ignore_eos = true},
-    {.shared = 1, .own = 30, .logprobs = 2, .prompt_logprobs = 3},
+    {.prefix = kOtherShort, .own = 1, .temperature = 0.7, .top_k = 40, .repetition = 1.2, .ignore_eos = true},
+    {.prefix = kDeep, .own = 11, .temperature = 1, .n = 2},
+    {.prefix = kDeeper, .own = 22, .temperature = 0.9, .n = 2, .logprobs = 5, .ignore_eos = true},
+    {.prefix = kShort, .own = 30, .logprobs = 2, .prompt_logprobs = 3},
     {.own = 1, .presence = 1, .frequency = 0.5, .ignore_eos = true},
     {.own = 33, .temperature = 1.5, .min_p = 0.05, .n = 2},
-    {.shared = 2, .own = 40, .temperature = 1, .min_tokens = 3, .stops = true},
+    {.prefix = kOtherShort, .own = 40, .temperature = 1, .min_tokens = 3, .stops = true},
     {.own = 48, .prompt_logprobs = 0, .share_of_tokens = 0},
     {.own = 32, .temperature = 1, .top_k = 5, .top_p = 0.8, .min_p = 0.01, .presence = -0.5, .biased = true},
-    {.shared = 2, .own = 90, .logprobs = -1, .ignore_eos = true},
+    {.prefix = kOtherShort, .own = 90, .logprobs = -1, .ignore_eos = true},
     {.own = 100, .temperature = 0.9, .share_of_tokens = 50, .min_tokens = 2, .stops = true},
 };
 
 std::string Describe(const Kind& kind, int prompt_tokens) {
   std::string text = kind.temperature == 0 ? "greedy" : fmt::format("temperature {}", kind.temperature);
   text += fmt::format(", {} prompt tokens", prompt_tokens);
-  if (kind.shared > 0) text += " (prefix shared)";
+  if (kind.prefix != kNone) text += " (prefix shared)";
   if (kind.n > 1) text += fmt::format(", n {}", kind.n);
   if (kind.repetition != 1 || kind.presence != 0 || kind.frequency != 0) text += ", penalties";
   if (kind.prompt_logprobs >= 0) text += ", prompt logprobs";
@@ -74,7 +88,23 @@ std::vector<VerifyRequest> MakeVerifyWorkload(const weights::ModelConfig& model,
     }
     return tokens;
   };
-  const std::array prefixes{draw_tokens(kSharedPrefixTokens), draw_tokens(kSharedPrefixTokens)};
+  const std::array shorts{draw_tokens(kShortTokens), draw_tokens(kShortTokens)};
+  const std::vector<TokenId> deeper = draw_tokens(kDeeperTokens);
+  const auto prefix_of = [&](const Kind& kind) -> std::span<const TokenId> {
+    switch (kind.prefix) {
+      case kNone:
+        return {};
+      case kShort:
+        return shorts[0];
+      case kOtherShort:
+        return shorts[1];
+      case kDeep:
+        return std::span(deeper).first(kDeepTokens);
+      case kDeeper:
+        return deeper;
+    }
+    return {};
+  };
   const std::vector<TokenId> twin = draw_tokens(kKinds[0].own);
 
   std::vector<VerifyRequest> workload;
@@ -82,7 +112,8 @@ std::vector<VerifyRequest> MakeVerifyWorkload(const weights::ModelConfig& model,
     const Kind& kind = kKinds[static_cast<std::size_t>(i) % std::size(kKinds)];
     GenerateRequest request;
     request.id = RequestId(static_cast<std::uint64_t>(i) + 1);
-    if (kind.shared > 0) request.prompt = prefixes[static_cast<std::size_t>(kind.shared) - 1];
+    const std::span<const TokenId> prefix = prefix_of(kind);
+    request.prompt.assign(prefix.begin(), prefix.end());
     const std::vector<TokenId> own = kind.twin ? twin : draw_tokens(kind.own);
     request.prompt.insert(request.prompt.end(), own.begin(), own.end());
     const int room = std::max(1, max_model_len - max_tokens);
