@@ -4,153 +4,125 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <iterator>
 
-#include "base/aligned_buffer.h"
 #include "base/json.h"
-#include "bench/roofline.h"
-#include "kernels/kernel_cases.h"
+#include "bench/kernel_meter.h"
 
 namespace quire::bench {
 namespace {
 
 using kernels::KernelTable;
-using kernels::WeightFormat;
+
+constexpr std::string_view kKernels[] = {
+    "gemm", "prepare_activations", "attention", "store_kv", "rms_norm", "add_rms_norm", "rope", "silu_mul", "add_bias",
+    "add",  "max_value",           "sum_exp"};
 
 double SecondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+// Seconds of one call, averaged over `count` of them.
+double Time(const KernelJob& job, std::int64_t count) {
+  const double begin = SecondsNow();
+  for (std::int64_t i = 0; i < count; ++i) job.run();
+  return (SecondsNow() - begin) / static_cast<double>(count);
 }
 
-// A matrix in as many copies as the working set holds.
-struct Weights {
-  AlignedBuffer memory;
-  std::vector<kernels::PackedMatrix> copies;
+// Of the rounds of a measurement.
+struct Spread {
+  double median = 0, min = 0, max = 0;
+  explicit Spread(std::vector<double> values) {
+    std::ranges::sort(values);
+    median = values[values.size() / 2];
+    min = values.front();
+    max = values.back();
+  }
 };
 
-Result<Weights> MakeWeights(WeightFormat format, const kernels::ProjectionShape& shape, std::size_t working_set) {
-  QUIRE_TRY(const kernels::RandomMatrix matrix, kernels::MakeRandomMatrix(format, shape.n, shape.k, 1, false));
-  const std::size_t bytes = matrix.memory.size(), stride = (bytes + 63) / 64 * 64;
-  const std::size_t count = std::max<std::size_t>(1, working_set / stride);
-  Weights weights;
-  QUIRE_TRY(weights.memory, AlignedBuffer::Allocate(count * stride));
-  for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(weights.memory.data() + i * stride, matrix.memory.data(), bytes);
-    weights.copies.push_back(matrix.packed);
-    weights.copies.back().data = weights.memory.data() + i * stride;
-  }
-  return weights;
-}
-
-// What a format's products are done with on a tier.
-Limit ComputeLimit(const KernelTable& table, WeightFormat format) {
-  switch (table.activation_kind(format)) {
-    case kernels::ActivationKind::kInt8:
-      return Limit::kInt8;
-    case kernels::ActivationKind::kBf16:
-      return Limit::kBf16;
-    case kernels::ActivationKind::kF32:
-      return Limit::kFma;
-  }
-  return Limit::kFma;
-}
-
-// One case: its buffers, and a call that multiplies with the next copy of the weights.
-class Case {
- public:
-  static Result<Case> Create(ThreadPool* pool, const KernelTable* table, const Weights* weights, std::int64_t m) {
-    const kernels::PackedMatrix& matrix = weights->copies[0];
-    const kernels::ActivationKind kind = table->activation_kind(matrix.format);
-    const auto rows = static_cast<std::size_t>(m);
-    Case result(pool, table, weights, m);
-    QUIRE_TRY(result.activations_, AlignedBuffer::Allocate(rows * table->activation_row_bytes(kind, matrix.k)));
-    QUIRE_TRY(result.out_, AlignedBuffer::Allocate(rows * static_cast<std::size_t>(matrix.n) * sizeof(float)));
-    std::vector<float> x(rows * static_cast<std::size_t>(matrix.k));
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 2654435761 % 1000) * 1e-3f - 0.5f;
-    table->prepare_activations(kind, x.data(), m, matrix.k, matrix.k, result.activations_.data());
-    return result;
-  }
-
-  // Seconds of one multiplication, averaged over `count` of them.
-  double Time(std::int64_t count) {
-    const double begin = SecondsNow();
-    for (std::int64_t i = 0; i < count; ++i) Multiply();
-    return (SecondsNow() - begin) / static_cast<double>(count);
-  }
-
- private:
-  Case(ThreadPool* pool, const KernelTable* table, const Weights* weights, std::int64_t m)
-      : pool_(pool), table_(table), weights_(weights), m_(m) {}
-
-  void Multiply() {
-    const kernels::PackedMatrix& matrix = weights_->copies[next_++ % weights_->copies.size()];
-    pool_->ParallelFor(kernels::NumPanels(matrix.n), 1, [&](std::int64_t begin, std::int64_t end) {
-      table_->gemm({.activations = activations_.data(),
-                    .num_rows = m_,
-                    .weights = &matrix,
-                    .panel_begin = begin,
-                    .panel_end = end,
-                    .out = out_.as<float>().data(),
-                    .ld_out = matrix.n});
-    });
-  }
-
-  ThreadPool* pool_;
-  const KernelTable* table_;
-  const Weights* weights_;
-  std::int64_t m_;
-  std::size_t next_ = 0;
-  AlignedBuffer activations_, out_;
-};
-
-Result<KernelSpeedRow> Measure(ThreadPool* pool, Roofline* roofline, const KernelTable& table,
-                               const kernels::ProjectionShape& shape, const Weights& weights, std::int64_t m,
-                               int repeats) {
-  const WeightFormat format = weights.copies[0].format;
-  QUIRE_TRY(Case bench_case, Case::Create(pool, &table, &weights, m));
-  const double bytes =
-      static_cast<double>(kernels::NumPanels(shape.n)) * static_cast<double>(kernels::PanelBytes(format, shape.k));
-  const double operations = 2.0 * static_cast<double>(m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
-  const double once = bench_case.Time(1);  // and warms up
-  const auto count = std::clamp<std::int64_t>(static_cast<std::int64_t>(0.02 / once), 1, 10000);
+// What the rounds of one job gave.
+struct Rounds {
+  std::int64_t calls = 1;  // a round
   std::vector<double> seconds, fractions;
   bool memory_bound = false;
-  for (int i = 0; i < repeats; ++i) {
-    const double bandwidth = roofline->Measure(Limit::kReadBandwidth) * 1e9;
-    const double peak = roofline->Measure(ComputeLimit(table, format)) * 1e9;
-    seconds.push_back(bench_case.Time(count));
-    memory_bound = bytes / bandwidth > operations / peak;
-    fractions.push_back(std::max(bytes / bandwidth, operations / peak) / seconds.back());
-  }
-  const double median = Median(seconds);
-  return KernelSpeedRow{.isa = table.isa,
-                        .model = std::string(shape.model),
-                        .projection = std::string(shape.name),
-                        .format = std::string(kernels::Traits(format).name),
-                        .m = m,
-                        .n = shape.n,
-                        .k = shape.k,
-                        .num_threads = pool->num_threads(),
-                        .microseconds = median * 1e6,
-                        .gb_per_second = bytes / median / 1e9,
-                        .gop_per_second = operations / median / 1e9,
-                        .limit_fraction = Median(fractions),
-                        .limit_fraction_min = *std::min_element(fractions.begin(), fractions.end()),
-                        .limit_fraction_max = *std::max_element(fractions.begin(), fractions.end()),
-                        .memory_bound = memory_bound};
+};
+
+KernelSpeedRow MakeRow(const KernelJob& job, const Rounds& rounds, int num_threads) {
+  KernelSpeedRow row{job.what};
+  row.num_threads = num_threads;
+  const double seconds = Spread(rounds.seconds).median;
+  const Spread fraction(rounds.fractions);
+  row.microseconds = seconds * 1e6;
+  row.gb_per_second = job.bytes / seconds / 1e9;
+  row.gop_per_second = job.operations / seconds / 1e9;
+  row.limit_fraction = fraction.median;
+  row.limit_fraction_min = fraction.min;
+  row.limit_fraction_max = fraction.max;
+  row.memory_bound = rounds.memory_bound;
+  return row;
 }
 
-bool Wanted(const KernelSpeedOptions& options, const kernels::ProjectionShape& shape) {
-  if (!options.model.empty() && options.model != shape.model) return false;
-  return options.projection.empty() ? shape.name != "lm_head" : options.projection == shape.name;
+void AddSpeedup(const Rounds& rounds, const Rounds& alone, KernelSpeedRow* row) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < rounds.seconds.size(); ++i) ratios.push_back(alone.seconds[i] / rounds.seconds[i]);
+  const Spread speedup(std::move(ratios));
+  row->speedup = speedup.median;
+  row->speedup_min = speedup.min;
+  row->speedup_max = speedup.max;
+}
+
+// "down_proj int8g32", "bf16 32 x 1088, 1024 shared, grouped"
+std::string CaseText(const KernelCase& what) {
+  if (what.num_sequences == 0) {
+    return what.projection.empty() ? what.format : fmt::format("{} {}", what.projection, what.format);
+  }
+  std::string text = fmt::format("{} {} x {}", what.format, what.num_sequences, what.context);
+  if (what.prefix > 0) text += fmt::format(", {} shared, {}", what.prefix, what.grouped ? "grouped" : "alone");
+  return text;
 }
 
 }  // namespace
+
+std::span<const std::string_view> MeasuredKernels() {
+  return kKernels;
+}
+
+std::vector<kernels::KvDtype> WantedKvDtypes(const KernelSpeedOptions& options) {
+  if (!options.kv_dtypes.empty()) return options.kv_dtypes;
+  return {std::begin(kernels::kKvDtypes), std::end(kernels::kKvDtypes)};
+}
+
+kernels::KvLayout LayoutInWorkingSet(const kernels::ModelShape& model, kernels::KvDtype dtype, std::int32_t num_blocks,
+                                     const KernelSpeedOptions& options) {
+  kernels::KvLayout layout{
+      .num_layers = 1, .num_kv_heads = model.num_kv_heads, .head_dim = model.head_dim, .dtype = dtype};
+  layout.num_layers = static_cast<int>(NumCopies(options, Size(num_blocks) * layout.block_bytes()));
+  return layout;
+}
+
+void KernelMeter::Measure(std::span<const KernelJob> jobs) {
+  constexpr double kRoundSeconds = 0.02;
+  std::vector<Rounds> all(jobs.size());
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const double once = Time(jobs[j], 1);  // and warms up
+    all[j].calls = std::clamp<std::int64_t>(static_cast<std::int64_t>(kRoundSeconds / once), 1, 10000);
+  }
+  for (int round = 0; round < repeats_; ++round) {
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      const double bandwidth = roofline_->Measure(Limit::kReadBandwidth) * 1e9;
+      const double peak = roofline_->Measure(jobs[j].peak) * 1e9;
+      const double seconds = Time(jobs[j], all[j].calls);
+      const double memory = jobs[j].bytes / bandwidth, compute = jobs[j].operations / peak;
+      all[j].seconds.push_back(seconds);
+      all[j].fractions.push_back(std::max(memory, compute) / seconds);
+      all[j].memory_bound = memory > compute;
+    }
+  }
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    rows_.push_back(MakeRow(jobs[j], all[j], pool_->num_threads()));
+    if (j + 1 < jobs.size()) AddSpeedup(all[j], all.back(), &rows_.back());
+  }
+}
 
 Result<std::vector<KernelSpeedRow>> RunKernelSpeed(ThreadPool* pool, const KernelSpeedOptions& options) {
   std::vector<const KernelTable*> tables;
@@ -159,35 +131,35 @@ Result<std::vector<KernelSpeedRow>> RunKernelSpeed(ThreadPool* pool, const Kerne
     tables.push_back(table);
   }
   if (tables.empty()) tables.push_back(*kernels::SelectKernels(""));
-  std::vector<WeightFormat> formats = options.formats;
-  if (formats.empty()) formats.assign(std::begin(kernels::kAllWeightFormats), std::end(kernels::kAllWeightFormats));
-
   QUIRE_TRY(Roofline roofline, Roofline::Create(pool, std::size_t{512} << 20));
-  std::vector<KernelSpeedRow> rows;
-  for (const kernels::ProjectionShape& shape : kernels::RealProjections()) {
-    if (!Wanted(options, shape)) continue;
-    for (const WeightFormat format : formats) {
-      QUIRE_TRY(const Weights weights, MakeWeights(format, shape, options.working_set_bytes));
-      for (const std::int64_t m : options.row_counts) {
-        for (const KernelTable* table : tables) {
-          QUIRE_TRY(KernelSpeedRow row, Measure(pool, &roofline, *table, shape, weights, m, options.repeats));
-          rows.push_back(std::move(row));
-        }
-      }
+  KernelMeter meter(pool, &roofline, options.repeats);
+  for (const std::string& kernel : options.kernel_names) {
+    if (kernel == "gemm") {
+      QUIRE_TRY_VOID(MeasureGemm(options, tables, &meter));
+    } else if (kernel == "attention") {
+      QUIRE_TRY_VOID(MeasureAttention(options, tables, &meter));
+    } else if (kernel == "store_kv") {
+      QUIRE_TRY_VOID(MeasureStoreKv(options, tables, &meter));
+    } else {
+      QUIRE_TRY_VOID(MeasureRowKernel(kernel, options, tables, &meter));
     }
   }
-  return rows;
+  return meter.TakeRows();
 }
 
 std::string KernelSpeedText(const std::vector<KernelSpeedRow>& rows) {
-  std::string text = fmt::format("{:<11} {:<13} {:<13} {:<11} {:>4} {:>3} {:>11} {:>8} {:>9}  {}\n", "tier", "model",
-                                 "projection", "format", "m", "thr", "us", "GB/s", "GOP/s", "of the limit (min-max)");
+  std::string text = fmt::format("{:<11} {:<19} {:<13} {:<36} {:>4} {:>3} {:>11} {:>8} {:>9}  {}\n", "tier", "kernel",
+                                 "model", "case", "m", "thr", "us", "GB/s", "GOP/s", "of the limit (min-max)");
   for (const KernelSpeedRow& row : rows) {
     text +=
-        fmt::format("{:<11} {:<13} {:<13} {:<11} {:>4} {:>3} {:>11.1f} {:>8.1f} {:>9.1f}  {:.2f} ({:.2f}-{:.2f}) {}\n",
-                    row.isa, row.model, row.projection, row.format, row.m, row.num_threads, row.microseconds,
+        fmt::format("{:<11} {:<19} {:<13} {:<36} {:>4} {:>3} {:>11.1f} {:>8.1f} {:>9.1f}  {:.2f} ({:.2f}-{:.2f}) {}",
+                    row.isa, row.kernel, row.model, CaseText(row), row.m, row.num_threads, row.microseconds,
                     row.gb_per_second, row.gop_per_second, row.limit_fraction, row.limit_fraction_min,
                     row.limit_fraction_max, row.memory_bound ? "memory" : "compute");
+    if (row.speedup > 0) {
+      text += fmt::format("; {:.2f} ({:.2f}-{:.2f}) x alone", row.speedup, row.speedup_min, row.speedup_max);
+    }
+    text += '\n';
   }
   return text;
 }
@@ -198,13 +170,25 @@ std::string KernelSpeedJson(const std::vector<KernelSpeedRow>& rows) {
   writer.BeginArray();
   for (const KernelSpeedRow& row : rows) {
     writer.BeginObject();
-    writer.Key("isa").String(row.isa).Key("model").String(row.model).Key("projection").String(row.projection);
-    writer.Key("format").String(row.format).Key("m").Int(row.m).Key("n").Int(row.n).Key("k").Int(row.k);
+    writer.Key("isa").String(row.isa).Key("kernel").String(row.kernel).Key("model").String(row.model);
+    if (!row.projection.empty()) writer.Key("projection").String(row.projection);
+    if (!row.format.empty()) writer.Key("format").String(row.format);
+    writer.Key("m").Int(row.m).Key("n").Int(row.n);
+    if (row.k > 0) writer.Key("k").Int(row.k);
+    if (row.num_sequences > 0) {
+      writer.Key("num_sequences").Int(row.num_sequences).Key("context").Int(row.context);
+      writer.Key("prefix").Int(row.prefix).Key("grouped").Bool(row.grouped);
+    }
     writer.Key("num_threads").Int(row.num_threads).Key("microseconds").Double(row.microseconds);
     writer.Key("gb_per_second").Double(row.gb_per_second).Key("gop_per_second").Double(row.gop_per_second);
     writer.Key("limit_fraction").Double(row.limit_fraction).Key("limit_fraction_min").Double(row.limit_fraction_min);
     writer.Key("limit_fraction_max").Double(row.limit_fraction_max);
-    writer.Key("limit").String(row.memory_bound ? "memory" : "compute").EndObject();
+    writer.Key("limit").String(row.memory_bound ? "memory" : "compute");
+    if (row.speedup > 0) {
+      writer.Key("speedup").Double(row.speedup).Key("speedup_min").Double(row.speedup_min);
+      writer.Key("speedup_max").Double(row.speedup_max);
+    }
+    writer.EndObject();
   }
   writer.EndArray();
   return out;

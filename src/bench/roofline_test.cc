@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "base/json.h"
 #include "bench/kernel_speed.h"
 #include "kernels/cpu_features.h"
@@ -44,6 +49,77 @@ TEST(KernelSpeed, RowsCarryTheirCaseAndConsistentFigures) {
   }
   EXPECT_EQ(ParseJson(KernelSpeedJson(rows), "rows").value().as_array().size(), 2u);
   EXPECT_NE(KernelSpeedText(rows).find("o_proj"), std::string::npos);
+}
+
+// Bytes of one call, from the figures of a row.
+double Bytes(const KernelSpeedRow& row) {
+  return row.gb_per_second * row.microseconds * 1e3;
+}
+double Operations(const KernelSpeedRow& row) {
+  return row.gop_per_second * row.microseconds * 1e3;
+}
+
+TEST(KernelSpeed, EveryKernelCountsWhatItMustMoveAndCompute) {
+  ThreadPool pool(2);
+  const KernelSpeedOptions options{
+      .kernel_names = {MeasuredKernels().begin(), MeasuredKernels().end()},
+      .formats = {kernels::WeightFormat::kInt8Group32},
+      .row_counts = {3},
+      .model = "qwen2.5-0.5b",
+      .projection = "o_proj",
+      .kv_dtypes = {kernels::KvDtype::kBf16},
+      .contexts = {64},
+      .repeats = 1,
+      .working_set_bytes = 0,
+  };
+  std::map<std::string, std::pair<double, double>> found;  // of an element; the last row of a kernel
+  for (const KernelSpeedRow& row : RunKernelSpeed(&pool, options).value()) {
+    const auto elements = static_cast<double>(row.m * row.n);
+    found[row.kernel] = {Bytes(row) / elements, Operations(row) / elements};
+    EXPECT_GT(row.limit_fraction, 0) << row.kernel;
+    EXPECT_EQ(row.num_threads, 2);
+  }
+  const auto expect = [&](const std::string& kernel, double bytes, double operations) {
+    EXPECT_NEAR(found[kernel].first, bytes, 1e-9) << kernel;
+    EXPECT_NEAR(found[kernel].second, operations, 1e-9) << kernel;
+  };
+  EXPECT_EQ(found.size(), MeasuredKernels().size());
+  expect("rms_norm", 8, 4);
+  expect("add_rms_norm", 16, 5);
+  expect("rope", 8, 3);
+  expect("silu_mul", 12, 5);
+  expect("add_bias", 8, 1);
+  expect("add", 12, 1);
+  expect("max_value", 4, 1);
+  expect("sum_exp", 4, 4);
+  expect("store_kv", 4 + 2, 0);
+}
+
+TEST(KernelSpeed, SharedPrefixesAreCountedOnceAndMeasuredInBothWays) {
+  ThreadPool pool(2);
+  const KernelSpeedOptions options{.kernel_names = {"attention"},
+                                   .model = "qwen2.5-0.5b",
+                                   .kv_dtypes = {kernels::KvDtype::kBf16},
+                                   .sequence_counts = {1, 4},
+                                   .contexts = {300},
+                                   .query_counts = {1, 3},
+                                   .prefixes = {0, 256},
+                                   .repeats = 2,
+                                   .working_set_bytes = 4 << 20};
+  const std::vector<KernelSpeedRow> rows = RunKernelSpeed(&pool, options).value();
+  ASSERT_EQ(rows.size(), 8u);  // for 1 and 3 queries: one sequence, four, and four with a prefix in two ways
+  for (const KernelSpeedRow& row : rows) {
+    const auto sequences = static_cast<double>(row.num_sequences);
+    const double blocks = row.prefix == 0 ? sequences * 19 : 16 + sequences * 3;
+    EXPECT_NEAR(Bytes(row), blocks * 16 * 2 * 64 * 2 * 2, 1);
+    const double keys = row.m == row.num_sequences ? 300 : 298 + 299 + 300;
+    EXPECT_NEAR(Operations(row), 4.0 * 64 * 14 * keys * sequences, 1);
+    EXPECT_EQ(row.speedup > 0, row.grouped);
+    EXPECT_LE(row.grouped, row.prefix > 0);
+  }
+  EXPECT_NE(KernelSpeedText(rows).find("256 shared, grouped"), std::string::npos);
+  EXPECT_NE(KernelSpeedText(rows).find("256 shared, alone"), std::string::npos);
+  EXPECT_EQ(ParseJson(KernelSpeedJson(rows), "rows").value().as_array()[3].at("prefix").as_int64(), 256);
 }
 
 TEST(KernelSpeed, AnUnknownTierIsAnError) {

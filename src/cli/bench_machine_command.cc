@@ -1,8 +1,11 @@
 // `quire bench roofline` and `quire bench kernels`: what the machine can do at best, and how near the kernels come.
+#include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/config_visitor.h"
 #include "cli/model_location.h"
+#include "engine/engine_options.h"
 #include "kernels/kernel_cases.h"
 #include "kernels/kernel_table.h"
 
@@ -74,10 +78,17 @@ Result<> RunRoofline(const MachineFlags& flags) {
   return {};
 }
 
+// A flag that says what is measured of some kernels only.
+struct CaseFlag {
+  const CLI::Option* option = nullptr;
+  std::vector<std::string_view> kernels;
+};
+
 struct KernelFlags {
   MachineFlags machine;
   bench::KernelSpeedOptions options;
-  std::vector<std::string> format_names;
+  std::vector<std::string> kernel_names, format_names, kv_dtype_names;
+  std::vector<CaseFlag> case_flags;
 };
 
 // "f32, f16, …"
@@ -103,6 +114,59 @@ std::set<std::string_view> ShapeNames(std::string_view kernels::ProjectionShape:
   return names;
 }
 
+bool Contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Which kernels are measured: those that are named, or all to which every other flag belongs.
+Result<std::vector<std::string>> WantedKernels(const KernelFlags& flags) {
+  const auto known = bench::MeasuredKernels();
+  const bool is_named = !flags.kernel_names.empty() && flags.kernel_names != std::vector<std::string>{"all"};
+  std::vector<std::string> wanted = flags.kernel_names;
+  if (!is_named) wanted.assign(known.begin(), known.end());
+  for (const std::string& name : wanted) {
+    if (Contains(known, name)) continue;
+    return FailParam("kernel", "unknown kernel \"{}\"; known are {}, and all", name, fmt::join(known, ", "));
+  }
+  for (const CaseFlag& flag : flags.case_flags) {
+    if (flag.option->count() == 0) continue;
+    const auto belongs = [&](const std::string& kernel) { return Contains(flag.kernels, kernel); };
+    if (flags.kernel_names.empty()) std::erase_if(wanted, std::not_fn(belongs));
+    if (std::ranges::none_of(wanted, belongs)) {
+      return FailParam(flag.option->get_lnames().front(), "it is of {}, which the other flags leave out",
+                       fmt::join(flag.kernels, ", "));
+    }
+  }
+  return wanted;
+}
+
+// Numbers that a flag lists.
+Result<> CheckNumbers(std::string_view flag, const std::vector<std::int64_t>& numbers, std::int64_t least,
+                      std::int64_t most) {
+  for (const std::int64_t number : numbers) {
+    if (number < least || number > most) {
+      return FailParam(std::string(flag), "{} is not possible; {} to {} are", number, least, most);
+    }
+  }
+  return {};
+}
+
+// The sequences that attention is measured on.
+Result<> CheckSequences(const bench::KernelSpeedOptions& options) {
+  constexpr std::int64_t kTokensMax = 1 << 20, kSequencesMax = 4096;
+  QUIRE_TRY_VOID(CheckNumbers("context", options.contexts, 1, kTokensMax));
+  QUIRE_TRY_VOID(CheckNumbers("sequences", options.sequence_counts, 1, kSequencesMax));
+  const auto [shortest, longest] = std::ranges::minmax(options.contexts);
+  QUIRE_TRY_VOID(CheckNumbers("queries", options.query_counts, 1, shortest));
+  if (options.prefixes == bench::KernelSpeedOptions{}.prefixes) return {};  // those that fit are measured
+  QUIRE_TRY_VOID(CheckNumbers("prefix", options.prefixes, 0, longest - 1));
+  if (std::ranges::max(options.prefixes) > 0 && std::ranges::max(options.sequence_counts) == 1) {
+    return FailParam("prefix", "one sequence has nobody to share {} tokens with; --sequences says how many there are",
+                     std::ranges::max(options.prefixes));
+  }
+  return {};
+}
+
 // The shape that the flags ask for is one that is known.
 Result<> CheckShape(const bench::KernelSpeedOptions& options) {
   const auto models = ShapeNames(&kernels::ProjectionShape::model);
@@ -120,9 +184,14 @@ Result<> CheckShape(const bench::KernelSpeedOptions& options) {
 Result<> RunKernels(KernelFlags flags) {
   QUIRE_TRY_VOID(CheckShape(flags.options));
   QUIRE_TRY_VOID(flags.machine.Validate());
+  QUIRE_TRY(flags.options.kernel_names, WantedKernels(flags));
   for (const std::string& name : flags.format_names) {
     QUIRE_TRY(const kernels::WeightFormat format, ParseFormat(name));
     flags.options.formats.push_back(format);
+  }
+  for (const std::string& name : flags.kv_dtype_names) {
+    QUIRE_TRY(const kernels::KvDtype dtype, engine::ParseKvDtype(name));
+    flags.options.kv_dtypes.push_back(dtype);
   }
   if (flags.options.isas.empty()) {
     if (const auto tier = EnvironmentVariable("QUIRE_ISA")) flags.options.isas.push_back(*tier);
@@ -134,15 +203,51 @@ Result<> RunKernels(KernelFlags flags) {
       if (table != &kernels::ReferenceKernels()) flags.options.isas.emplace_back(table->isa);
     }
   }
-  for (const std::int64_t count : flags.options.row_counts) {
-    if (count < 1 || count > 65536) return FailParam("rows", "{} rows; 1 to 65536 are possible", count);
-  }
+  QUIRE_TRY_VOID(CheckNumbers("rows", flags.options.row_counts, 1, 65536));
+  QUIRE_TRY_VOID(CheckSequences(flags.options));
   flags.options.repeats = flags.machine.repeats;
   flags.options.working_set_bytes = static_cast<std::size_t>(flags.machine.working_set_bytes);
   const std::unique_ptr<ThreadPool> pool = MakePool(flags.machine.num_threads);
   QUIRE_TRY(const std::vector<bench::KernelSpeedRow> rows, bench::RunKernelSpeed(pool.get(), flags.options));
   fmt::print("{}\n", flags.machine.json ? bench::KernelSpeedJson(rows) : bench::KernelSpeedText(rows));
   return {};
+}
+
+// The flags that say which cases are measured.
+void AddCaseFlags(CLI::App* command, KernelFlags* flags) {
+  bench::KernelSpeedOptions& options = flags->options;
+  const auto add = [&](const std::string& name, auto& field, const std::string& help) {
+    return command->add_option(name, field, help)->delimiter(',')->group("Cases");
+  };
+  const auto add_for = [&](std::vector<std::string_view> kernels, const std::string& name, auto& field,
+                           const std::string& help) {
+    flags->case_flags.push_back({add(name, field, fmt::format("{}: {}", fmt::join(kernels, ", "), help)), kernels});
+  };
+  add("--kernel", flags->kernel_names,
+      fmt::format("kernels, separated by commas, of {}, or all. Default: all, or those that the other flags belong to",
+                  fmt::join(bench::MeasuredKernels(), ", ")));
+  add("--isa", options.isas, "tiers, separated by commas, or all that this CPU has; default: QUIRE_ISA, or the best");
+  add("--model", options.model,
+      fmt::format("whose sizes: {}; default: all", fmt::join(ShapeNames(&kernels::ProjectionShape::model), ", ")));
+  CLI::Option* rows =
+      add("--rows", options.row_counts, "all but attention: rows or tokens, separated by commas [1,8,32,512]");
+  std::vector<std::string_view> with_rows(bench::MeasuredKernels().begin(), bench::MeasuredKernels().end());
+  std::erase(with_rows, "attention");
+  flags->case_flags.push_back({rows, std::move(with_rows)});
+  add_for({"gemm"}, "--format", flags->format_names,
+          "packed weight formats, separated by commas, of " + FormatNames() + "; default: all");
+  add_for({"gemm"}, "--projection", options.projection,
+          fmt::format("one of {}; default: all but the output matrix lm_head, which takes long",
+                      fmt::join(ShapeNames(&kernels::ProjectionShape::name), ", ")));
+  add_for({"attention", "store_kv"}, "--kv-cache-dtype", flags->kv_dtype_names,
+          "types of keys and values, separated by commas, of bf16, f32, fp8 (fp8_e4m3), int8, int4; default: all");
+  add_for({"attention"}, "--sequences", options.sequence_counts, "numbers of sequences [1,32]");
+  add_for({"attention"}, "--context", options.contexts, "tokens of each sequence, those of --prefix among them [1088]");
+  add_for({"attention"}, "--queries", options.query_counts,
+          "last tokens of each that attend: 1 generates, more are a chunk of a prompt [1]");
+  add_for({"attention"}, "--prefix", options.prefixes,
+          "tokens that all sequences begin with and have in common; such a batch is measured as a step computes it, "
+          "and with each sequence computed alone [0,1024]");
 }
 
 }  // namespace
@@ -163,34 +268,13 @@ void AddMachineBenches(CLI::App* bench, CommandSlot* slot) {
 
   CLI::App* kernels =
       bench->add_subcommand("kernels",
-                            "the matrix kernels on the shapes of real models, as a fraction of the machine's limits\n\n"
+                            "the kernels on the sizes of real models, as a fraction of the machine's limits\n\n"
                             "  quire bench kernels --model qwen2.5-0.5b --format int8g32 --rows 1,512\n"
-                            "  quire bench kernels --isa all --projection down_proj --json");
+                            "  quire bench kernels --isa all --projection down_proj --json\n"
+                            "  quire bench kernels --kernel attention --sequences 32 --context 1088 --prefix 1024");
   auto flags = std::make_shared<KernelFlags>();  // likewise
   kernels->add_flag("--json", flags->machine.json, "one JSON array instead of the table");
-  kernels
-      ->add_option("--isa", flags->options.isas,
-                   "tiers, separated by commas, or all that this CPU has; default: QUIRE_ISA, or the best")
-      ->delimiter(',')
-      ->group("Cases");
-  kernels
-      ->add_option("--format", flags->format_names,
-                   "packed weight formats, separated by commas, of " + FormatNames() + "; default: all")
-      ->delimiter(',')
-      ->group("Cases");
-  kernels->add_option("--rows", flags->options.row_counts, "rows of activations, separated by commas [1,8,32,512]")
-      ->delimiter(',')
-      ->group("Cases");
-  kernels
-      ->add_option(
-          "--model", flags->options.model,
-          fmt::format("whose shapes: {}; default: all", fmt::join(ShapeNames(&kernels::ProjectionShape::model), ", ")))
-      ->group("Cases");
-  kernels
-      ->add_option("--projection", flags->options.projection,
-                   fmt::format("one of {}; default: all but the output matrix lm_head, which takes long",
-                               fmt::join(ShapeNames(&kernels::ProjectionShape::name), ", ")))
-      ->group("Cases");
+  AddCaseFlags(kernels, flags.get());
   AddFlags(flags->machine, kernels, "Measurement");
   SetRun(kernels, slot, "bench kernels", [flags] {
     const Result<> run = RunKernels(*flags);

@@ -8,46 +8,28 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "kernels/kernel_cases.h"
 #include "kernels/kernels_test_util.h"
 
 namespace quire::kernels {
 namespace {
 
-constexpr std::int64_t kTokens = KvLayout::block_size;
-
-struct Shape {
-  std::int64_t shared_tokens;  // with the sequence before it, in the same blocks as far as they are whole
-  std::int64_t length;
-  std::int64_t num_queries;  // the last tokens
-};
-
 // Sequences over one pool of random keys and values.
 class SharedSequences {
  public:
-  SharedSequences(KvDtype dtype, int head_dim, int group, const std::vector<Shape>& shapes, std::uint64_t seed)
-      : layout_{.num_layers = 1, .num_kv_heads = 2, .head_dim = head_dim, .dtype = dtype}, group_(group) {
+  SharedSequences(KvDtype dtype, int head_dim, int group, const std::vector<CachedSequence>& shapes, std::uint64_t seed)
+      : layout_{.num_layers = 1, .num_kv_heads = 2, .head_dim = head_dim, .dtype = dtype},
+        group_(group),
+        tables_(MakeBlockTables(shapes, seed)) {
+    const auto num_blocks = static_cast<std::size_t>(tables_.num_blocks);
+    pool_ = AlignedBuffer::Allocate(num_blocks * layout_.block_bytes()).value();
+    FillRandomBlocks(layout_, tables_.num_blocks, seed, pool_.data());
     std::mt19937_64 rng(seed);
-    std::int32_t num_blocks = 0;
-    for (const Shape& shape : shapes) {
-      const std::int64_t shared = shape.shared_tokens / kTokens;
-      std::vector<std::int32_t> blocks;
-      if (!blocks_.empty()) blocks.assign(blocks_.back().begin(), blocks_.back().begin() + shared);
-      while (static_cast<std::int64_t>(blocks.size()) * kTokens < shape.length) blocks.push_back(num_blocks++);
-      blocks_.push_back(std::move(blocks));
-    }
-    // Ids in another order than that of the pool.
-    std::vector<std::int32_t> places(static_cast<std::size_t>(num_blocks));
-    for (std::int32_t b = 0; b < num_blocks; ++b) places[static_cast<std::size_t>(b)] = b;
-    std::shuffle(places.begin(), places.end(), rng);
-    for (auto& blocks : blocks_) {
-      for (std::int32_t& block : blocks) block = places[static_cast<std::size_t>(block)];
-    }
-    Fill(num_blocks, &rng);
     std::normal_distribution<float> normal;
     for (std::size_t s = 0; s < shapes.size(); ++s) {
       std::vector<float>& q = q_.emplace_back(static_cast<std::size_t>(shapes[s].num_queries * group * head_dim));
       for (float& x : q) x = normal(rng);
-      queries_.push_back({.blocks = blocks_[s].data(),
+      queries_.push_back({.blocks = tables_.blocks[s].data(),
                           .first_position = shapes[s].length - shapes[s].num_queries,
                           .num_queries = shapes[s].num_queries,
                           .q = q.data(),
@@ -83,34 +65,15 @@ class SharedSequences {
   }
 
  private:
-  void Fill(std::int32_t num_blocks, std::mt19937_64* rng) {
-    pool_ = AlignedBuffer::Allocate(static_cast<std::size_t>(num_blocks) * layout_.block_bytes()).value();
-    std::normal_distribution<float> normal;
-    std::vector<float> k(static_cast<std::size_t>(kTokens * 2 * layout_.head_dim)), v(k.size());
-    for (std::int32_t block = 0; block < num_blocks; ++block) {
-      for (float& x : k) x = normal(*rng);
-      for (float& x : v) x = normal(*rng);
-      std::vector<std::int64_t> slots;
-      for (std::int64_t t = 0; t < kTokens; ++t) slots.push_back(block * kTokens + t);
-      ReferenceKernels().store_kv({.layout = &layout_,
-                                   .pool = pool_.data(),
-                                   .num_tokens = kTokens,
-                                   .slots = slots.data(),
-                                   .k = k.data(),
-                                   .v = v.data(),
-                                   .stride = std::int64_t{2} * layout_.head_dim});
-    }
-  }
-
   KvLayout layout_;
   int group_;
+  BlockTables tables_;
   AlignedBuffer pool_;
-  std::vector<std::vector<std::int32_t>> blocks_;
   std::vector<std::vector<float>> q_;
   std::vector<AttentionQueries> queries_;
 };
 
-const std::vector<std::vector<Shape>> kShapes = {
+const std::vector<std::vector<CachedSequence>> kShapes = {
     // One prefix of whole partitions, decode at different lengths.
     {{0, 600, 1}, {512, 513, 1}, {512, 700, 1}, {512, 515, 1}, {512, 1025, 1}},
     // Prefixes that end inside a partition and inside a block, or are shorter than one.
@@ -146,7 +109,7 @@ TEST(SharedAttention, TogetherIsTheSameBitsAsAlone) {
 }
 
 TEST(SharedAttention, ManySequencesOverOnePrefixAreWhatTheReferenceSays) {
-  std::vector<Shape> shapes;
+  std::vector<CachedSequence> shapes;
   for (std::int64_t i = 0; i < 32; ++i) shapes.push_back({i == 0 ? 0 : 256, 257 + i * 3, 1});
   SharedSequences sequences(KvDtype::kF32, 16, 7, shapes, 1000);
   const std::vector<float> expected = sequences.Attend(ReferenceKernels(), 100, 0);

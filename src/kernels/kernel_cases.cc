@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <iterator>
+#include <numeric>
+#include <utility>
 
 #include "kernels/weight_layout.h"
 
@@ -98,14 +102,25 @@ struct RandomRow {
   }
 };
 
-// The layers of one block and the head, as quire multiplies them (Q, K and V together, gate and up together).
-constexpr ProjectionShape kRealProjections[] = {
-    {"qwen2.5-0.5b", "qkv_proj", 1152, 896},     {"qwen2.5-0.5b", "o_proj", 896, 896},
-    {"qwen2.5-0.5b", "gate_up_proj", 9728, 896}, {"qwen2.5-0.5b", "down_proj", 896, 4864},
-    {"qwen2.5-0.5b", "lm_head", 151936, 896},    {"llama-3.2-1b", "qkv_proj", 3072, 2048},
-    {"llama-3.2-1b", "o_proj", 2048, 2048},      {"llama-3.2-1b", "gate_up_proj", 16384, 2048},
-    {"llama-3.2-1b", "down_proj", 2048, 8192},   {"llama-3.2-1b", "lm_head", 128256, 2048},
+constexpr ModelShape kRealModels[] = {
+    {"qwen2.5-0.5b", 896, 4864, 14, 2, 64, 151936},
+    {"qwen3-0.6b", 1024, 3072, 16, 8, 128, 151936},
+    {"llama-3.2-1b", 2048, 8192, 32, 8, 64, 128256},
 };
+
+// The layers of one block and the head, as quire multiplies them (Q, K and V together, gate and up together).
+constexpr auto kRealProjections = [] {
+  std::array<ProjectionShape, std::size(kRealModels) * 5> projections{};
+  std::size_t i = 0;
+  for (const ModelShape& model : kRealModels) {
+    projections[i++] = {model.name, "qkv_proj", model.qkv_size(), model.hidden_size};
+    projections[i++] = {model.name, "o_proj", model.hidden_size, model.q_size()};
+    projections[i++] = {model.name, "gate_up_proj", 2 * model.intermediate_size, model.hidden_size};
+    projections[i++] = {model.name, "down_proj", model.hidden_size, model.intermediate_size};
+    projections[i++] = {model.name, "lm_head", model.vocab_size, model.hidden_size};
+  }
+  return projections;
+}();
 
 }  // namespace
 
@@ -132,8 +147,60 @@ Result<RandomMatrix> MakeRandomMatrix(WeightFormat format, std::int64_t n, std::
   return matrix;
 }
 
+std::span<const ModelShape> RealModels() {
+  return kRealModels;
+}
+
 std::span<const ProjectionShape> RealProjections() {
   return kRealProjections;
+}
+
+BlockTables MakeBlockTables(std::span<const CachedSequence> sequences, std::uint64_t seed) {
+  constexpr std::int64_t kBlock = KvLayout::block_size;
+  BlockTables tables;
+  for (const CachedSequence& sequence : sequences) {
+    std::vector<std::int32_t> own;
+    if (!tables.blocks.empty()) {
+      const std::vector<std::int32_t>& before = tables.blocks.back();
+      own.assign(before.begin(), before.begin() + sequence.shared_tokens / kBlock);
+    }
+    while (static_cast<std::int64_t>(own.size()) * kBlock < sequence.length) own.push_back(tables.num_blocks++);
+    tables.blocks.push_back(std::move(own));
+  }
+  std::vector<std::int32_t> places(static_cast<std::size_t>(tables.num_blocks));
+  std::iota(places.begin(), places.end(), 0);
+  Random random(seed);
+  for (std::size_t i = places.size(); i > 1; --i) std::swap(places[i - 1], places[random.Next() % i]);
+  for (std::vector<std::int32_t>& blocks : tables.blocks) {
+    for (std::int32_t& block : blocks) block = places[static_cast<std::size_t>(block)];
+  }
+  return tables;
+}
+
+void FillRandomBlocks(const KvLayout& layout, std::int32_t num_blocks, std::uint64_t seed, std::byte* pool) {
+  constexpr std::int64_t kBlock = KvLayout::block_size;
+  constexpr float kLargest = 1.7320508f;
+  const std::int64_t stride = std::int64_t{layout.num_kv_heads} * layout.head_dim;
+  const std::size_t layer_bytes = layout.tile_offset(1, 0);
+  Random random(seed);
+  std::vector<float> k(static_cast<std::size_t>(kBlock * stride)), v(k.size());
+  std::vector<std::int64_t> slots(kBlock);
+  for (std::int64_t block = 0; block < num_blocks; ++block) {
+    for (float& x : k) x = random.Uniform(-kLargest, kLargest);
+    for (float& x : v) x = random.Uniform(-kLargest, kLargest);
+    std::iota(slots.begin(), slots.end(), block * kBlock);
+    ReferenceKernels().store_kv({.layout = &layout,
+                                 .pool = pool,
+                                 .num_tokens = kBlock,
+                                 .slots = slots.data(),
+                                 .k = k.data(),
+                                 .v = v.data(),
+                                 .stride = stride});
+    std::byte* first = pool + static_cast<std::size_t>(block) * layout.block_bytes();
+    for (std::size_t layer = 1; layer < static_cast<std::size_t>(layout.num_layers); ++layer) {
+      std::memcpy(first + layer * layer_bytes, first, layer_bytes);
+    }
+  }
 }
 
 }  // namespace quire::kernels

@@ -1,5 +1,6 @@
-// Random data in every packed format, for the tests and the benchmark of the kernels: both run over the same
-// kind of cases, the tests over small and awkward shapes, the benchmark over those of real models.
+// Random weights in every packed format, and sequences with random keys and values, for the tests and the benchmark of
+// the kernels: both run over the same kind of cases, the tests over small and awkward shapes, the benchmark over those
+// of real models.
 #pragma once
 
 #include <array>
@@ -41,11 +42,40 @@ struct RandomMatrix {
 Result<RandomMatrix> MakeRandomMatrix(WeightFormat format, std::int64_t n, std::int64_t k, std::uint64_t seed,
                                       bool with_magnitudes);
 
+// The sizes of a real model.
+struct ModelShape {
+  std::string_view name;
+  std::int64_t hidden_size, intermediate_size;
+  int num_heads, num_kv_heads, head_dim;
+  std::int64_t vocab_size;
+
+  constexpr std::int64_t q_size() const { return std::int64_t{num_heads} * head_dim; }
+  constexpr std::int64_t qkv_size() const { return (std::int64_t{num_heads} + 2 * num_kv_heads) * head_dim; }
+};
+std::span<const ModelShape> RealModels();
+
 // A projection of a real model: y [m, n] = x [m, k] Wᵀ.
 struct ProjectionShape {
   std::string_view model, name;
   std::int64_t n, k;
 };
 std::span<const ProjectionShape> RealProjections();
+
+// A sequence in a paged cache.
+struct CachedSequence {
+  std::int64_t shared_tokens = 0;  // with the sequence before it, in the same blocks as far as these are whole
+  std::int64_t length = 0;
+  std::int64_t num_queries = 1;  // its last tokens
+};
+
+// Where the sequences lie: ids of blocks in random order, each block used by one sequence or by those that share it.
+struct BlockTables {
+  std::vector<std::vector<std::int32_t>> blocks;  // of each sequence
+  std::int32_t num_blocks = 0;
+};
+BlockTables MakeBlockTables(std::span<const CachedSequence> sequences, std::uint64_t seed);
+
+// Random keys and values, −√3 … √3 (variance 1), in all blocks of a pool; every layer has those of the first.
+void FillRandomBlocks(const KvLayout& layout, std::int32_t num_blocks, std::uint64_t seed, std::byte* pool);
 
 }  // namespace quire::kernels

@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "kernels/kernel_cases.h"
 #include "kernels/kernels_test_util.h"
 
 namespace quire::nn {
@@ -143,18 +144,7 @@ TEST_P(RunAttentionTest, ABatchIsTheSameBitsAsItsSequencesAlone) {
     std::normal_distribution<float> normal;
     std::vector<float> q(static_cast<std::size_t>(batch.num_tokens * kRow));
     for (float& x : q) x = normal(random);
-    std::vector<float> k(kKvHeads * kHeadDim), v(k.size());
-    for (std::int64_t slot = 0; slot < batch.num_blocks * kBlockSize; ++slot) {
-      for (float& x : k) x = normal(random);
-      for (float& x : v) x = normal(random);
-      GetParam()->store_kv({.layout = &layout,
-                            .pool = kv.data(),
-                            .num_tokens = 1,
-                            .slots = &slot,
-                            .k = k.data(),
-                            .v = v.data(),
-                            .stride = kKvHeads * kHeadDim});
-    }
+    kernels::FillRandomBlocks(layout, batch.num_blocks, 6, kv.data());
     const auto run = [&](std::vector<AttentionSequence> sequences, int num_threads, std::vector<float>* out) {
       ThreadPool pool(num_threads);
       const ExecContext context{&pool, GetParam(), nullptr};
