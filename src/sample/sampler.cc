@@ -17,6 +17,8 @@ constexpr double kNoBound = std::numeric_limits<double>::infinity();
 constexpr std::size_t kChunk = 1024;
 // vLLM's _SAMPLING_EPS: a temperature below it means greedy.
 constexpr double kGreedyTemperature = 1e-5;
+// Logits of a chunk that has some of interest are looked at in groups of this many before one by one.
+constexpr std::size_t kGroup = 64;
 // Up to this many, the best logits are found with a heap in one pass; more are gathered and partitioned.
 constexpr std::size_t kHeapMax = 256;
 
@@ -27,6 +29,19 @@ std::size_t NumChunks(std::size_t n) {
 std::span<const float> Chunk(std::span<const float> logits, std::size_t index) {
   const std::size_t begin = index * kChunk;
   return logits.subspan(begin, std::min(kChunk, logits.size() - begin));
+}
+
+// The least float that is not below `bound`.
+float FloatFrom(double bound) {
+  const auto nearest = static_cast<float>(bound);
+  return static_cast<double>(nearest) < bound ? std::nextafter(nearest, kInfinity) : nearest;
+}
+
+// Whether any logit is ≥ floor. Without a branch, so that the compiler compares several at a time.
+bool AnyFrom(std::span<const float> group, float floor) {
+  int count = 0;
+  for (const float x : group) count += x >= floor;
+  return count > 0;
 }
 
 double Weight(float x, float max, float scale) {
@@ -41,6 +56,7 @@ Sampler::Sampler(const kernels::KernelTable* kernels, int vocab_size) : kernels_
   raw_.resize(size);
   candidates_.reserve(size);
   chunk_max_.resize(NumChunks(size));
+  sorted_max_.resize(NumChunks(size));
   chunk_mass_.resize(NumChunks(size));
   stamp_.resize(size);
   count_.resize(size);
@@ -141,23 +157,44 @@ double Sampler::SumWeights(std::span<const float> logits, float max, float scale
   return total;
 }
 
-void Sampler::Gather(std::span<const float> logits, double floor, double ceiling) {
+template <typename Body>
+void Sampler::ForEachFrom(std::span<const float> logits, float floor, Body body) const {
   for (std::size_t c = 0; c < chunk_max_.size(); ++c) {
-    if (static_cast<double>(chunk_max_[c]) < floor) continue;
+    if (!(chunk_max_[c] >= floor)) continue;
     const std::span<const float> chunk = Chunk(logits, c);
-    for (std::size_t i = 0; i < chunk.size(); ++i) {
-      const auto x = static_cast<double>(chunk[i]);
-      if (x >= floor && x < ceiling && chunk[i] > -kInfinity) {
-        candidates_.push_back({chunk[i], static_cast<std::int32_t>(c * kChunk + i), 0});
+    for (std::size_t begin = 0; begin < chunk.size(); begin += kGroup) {
+      const std::span<const float> group = chunk.subspan(begin, std::min(kGroup, chunk.size() - begin));
+      if (!AnyFrom(group, floor)) continue;
+      const auto first = static_cast<std::int32_t>(c * kChunk + begin);
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        if (group[i] >= floor) floor = body(group[i], first + static_cast<std::int32_t>(i));
       }
     }
   }
 }
 
+float Sampler::FloorOfBest(std::size_t count) {
+  if (count == 0 || count > chunk_max_.size()) return -kInfinity;
+  std::ranges::transform(chunk_max_, sorted_max_.begin(), [](float x) { return std::isnan(x) ? -kInfinity : x; });
+  const auto last = sorted_max_.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+  std::ranges::nth_element(sorted_max_, last, std::ranges::greater());
+  return *last;
+}
+
+void Sampler::Gather(std::span<const float> logits, double floor, double ceiling) {
+  const float from = FloatFrom(floor);
+  ForEachFrom(logits, from, [&](float logit, std::int32_t id) {
+    if (logit > -kInfinity && static_cast<double>(logit) < ceiling) candidates_.push_back({logit, id, 0});
+    return from;
+  });
+}
+
 void Sampler::SelectTop(std::span<const float> logits, std::size_t count, double floor) {
   candidates_.clear();
+  if (count == 0) return;
+  const float from = std::max(FloatFrom(floor), FloorOfBest(count));
   if (count > kHeapMax) {
-    Gather(logits, floor, kNoBound);
+    Gather(logits, static_cast<double>(from), kNoBound);
     if (candidates_.size() > count) {
       std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count), candidates_.end(),
                        Before);
@@ -168,23 +205,17 @@ void Sampler::SelectTop(std::span<const float> logits, std::size_t count, double
   }
   // The heap's front is the worst of the best so far. Ids ascend, so an equal logit never displaces an
   // earlier one.
-  candidates_.clear();
-  for (std::size_t c = 0; c < chunk_max_.size() && count > 0; ++c) {
-    const bool full = candidates_.size() == count;
-    if (static_cast<double>(chunk_max_[c]) < floor || (full && !(chunk_max_[c] > candidates_.front().logit))) continue;
-    const std::span<const float> chunk = Chunk(logits, c);
-    for (std::size_t i = 0; i < chunk.size(); ++i) {
-      const Candidate candidate{chunk[i], static_cast<std::int32_t>(c * kChunk + i), 0};
-      if (!(static_cast<double>(chunk[i]) >= floor) || chunk[i] == -kInfinity) continue;
-      if (candidates_.size() == count) {
-        if (!(candidate.logit > candidates_.front().logit)) continue;
-        std::ranges::pop_heap(candidates_, Before);
-        candidates_.pop_back();
-      }
-      candidates_.push_back(candidate);
-      std::ranges::push_heap(candidates_, Before);
+  ForEachFrom(logits, from, [&](float logit, std::int32_t id) {
+    if (logit == -kInfinity) return from;
+    if (candidates_.size() == count) {
+      if (!(logit > candidates_.front().logit)) return candidates_.front().logit;
+      std::ranges::pop_heap(candidates_, Before);
+      candidates_.pop_back();
     }
-  }
+    candidates_.push_back({logit, id, 0});
+    std::ranges::push_heap(candidates_, Before);
+    return candidates_.size() == count ? candidates_.front().logit : from;
+  });
   std::ranges::sort_heap(candidates_, Before);
 }
 
@@ -328,14 +359,10 @@ PositionLogprobs Sampler::Logprobs(std::span<const float> logits, TokenId token,
   PositionLogprobs result;
   const float chosen = logits[static_cast<std::size_t>(token.value())];
   int rank = 1;
-  for (std::size_t c = 0; c < chunk_max_.size(); ++c) {
-    if (!(chunk_max_[c] >= chosen)) continue;
-    const std::span<const float> chunk = Chunk(logits, c);
-    const auto first = static_cast<std::int32_t>(c * kChunk);
-    for (std::size_t i = 0; i < chunk.size(); ++i) {
-      rank += chunk[i] > chosen || (chunk[i] == chosen && first + static_cast<std::int32_t>(i) < token.value());
-    }
-  }
+  ForEachFrom(logits, chosen, [&](float logit, std::int32_t id) {
+    rank += logit > chosen || id < token.value();
+    return chosen;
+  });
   result.chosen = {token, logprob(chosen), rank};
 
   const auto count = static_cast<std::size_t>(num_top < 0 ? vocab_size_ : std::min(num_top, vocab_size_));

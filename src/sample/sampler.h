@@ -64,6 +64,12 @@ class Sampler {
   Candidate FindMax(std::span<const float> logits);
   // Sets chunk_mass_ and returns the sum of all weights exp((x − max) · scale).
   double SumWeights(std::span<const float> logits, float max, float scale);
+  // Calls body(logit, id) for every logit ≥ floor, in the order of ids; what it returns is the floor from there on. Needs
+  // chunk_max_.
+  template <typename Body>
+  void ForEachFrom(std::span<const float> logits, float floor, Body body) const;
+  // What at least `count` logits reach, as far as chunk_max_ tells: the best of `count` chunks each.
+  float FloorOfBest(std::size_t count);
   // Appends to candidates_ everything in [floor, ceiling) but −∞, in the order of ids. Needs chunk_max_.
   void Gather(std::span<const float> logits, double floor, double ceiling);
   // candidates_ = the `count` best of those at or above `floor`, best first. Needs chunk_max_.
@@ -84,6 +90,7 @@ class Sampler {
   std::vector<float> raw_;             // [vocab_size] the logits as they came, for logprobs
   std::vector<Candidate> candidates_;  // capacity vocab_size
   std::vector<float> chunk_max_;       // of kChunk logits each
+  std::vector<float> sorted_max_;      // likewise, partly sorted
   std::vector<double> chunk_mass_;     // likewise
   // Occurrences of a token: valid where its stamp is the current one, so that nothing is cleared between
   // rows.

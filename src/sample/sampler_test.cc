@@ -326,5 +326,48 @@ TEST_P(SamplerTest, SelectionsAgreeWithASortOnRandomRows) {
   }
 }
 
+// Of a large vocabulary most chunks are never looked at; values that are no numbers, ties and chunks without any
+// candidate must not mislead what decides that.
+TEST_P(SamplerTest, SelectionsAndRanksOfALargeVocabularyAgreeWithASort) {
+  constexpr int kSize = 60000;
+  std::mt19937 random(78);
+  Sampler sampler(GetParam(), kSize);
+  for (int repeat = 0; repeat < 24; ++repeat) {
+    std::vector<float> logits = RandomLogits(kSize, 100 + static_cast<std::uint32_t>(repeat));
+    for (float& x : logits) {
+      if (repeat % 4 == 1) x = std::round(x * 4);  // ties
+      if (repeat % 4 == 2 && random() % 3 == 0) x = random() % 2 == 0 ? -kInfinity : std::nanf("");
+    }
+    if (repeat % 4 >= 2) {
+      std::fill_n(logits.begin() + 2048, 1024 * (random() % 50), repeat % 4 == 2 ? std::nanf("") : -kInfinity);
+    }
+    std::vector<int> order;
+    for (int i = 0; i < kSize; ++i) {
+      if (logits[static_cast<std::size_t>(i)] > -kInfinity) order.push_back(i);
+    }
+    std::ranges::sort(order, [&](int a, int b) {
+      const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
+      return x != y ? x > y : a < b;
+    });
+    for (const int count : {1, 2, 5, 40, 58, 59, 200, 300}) {
+      const auto expected = std::min(static_cast<std::size_t>(count), order.size());
+      const std::size_t rank = random() % order.size();
+      const PositionLogprobs found = sampler.Logprobs(logits, TokenId(order[rank]), count);
+      ASSERT_EQ(found.chosen.rank, static_cast<int>(rank) + 1) << "row " << repeat;
+      ASSERT_EQ(found.top.size(), expected) << "row " << repeat;
+      for (std::size_t i = 0; i < expected; ++i) {
+        ASSERT_EQ(found.top[i].id.value(), order[i]) << "row " << repeat << ", best of " << count;
+      }
+      // One of the best `count`, and one of those within min_p of the first.
+      SamplingParams params{.temperature = 1, .top_k = count, .min_p = 0.2, .seed = random()};
+      std::vector<float> row = logits;
+      const TokenId token = sampler.Sample(row, {.params = &params}).token;
+      EXPECT_LT(std::ranges::find(order, token.value()) - order.begin(), count);
+      EXPECT_GE(logits[static_cast<std::size_t>(token.value())],
+                logits[static_cast<std::size_t>(order[0])] + std::log(0.2f) - 1e-5f);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire::sample
