@@ -3,10 +3,12 @@
 #include <iostream>
 
 #include "bench/model_speed.h"
+#include "bench/sampling_speed.h"
 #include "bench/workload.h"
 #include "cli/command.h"
 #include "cli/config_fields.h"
 #include "cli/in_process.h"
+#include "cli/model_location.h"
 
 namespace quire::cli {
 namespace {
@@ -85,6 +87,47 @@ void AddModelBench(CLI::App* bench, CommandSlot* slot) {
   });
 }
 
+struct SamplingFlags {
+  engine::EngineOptions load;
+  bench::SamplingSpeedOptions options;
+  bool json = false;
+};
+
+Result<> RunSamplingBench(SamplingFlags flags) {
+  QUIRE_TRY_VOID(flags.options.Validate());
+  QUIRE_TRY_VOID(CompleteOptions(&flags.load));
+  QUIRE_TRY(const engine::LoadedModel loaded, LoadModelInProcess(flags.load));
+  QUIRE_TRY(const bench::SamplingSpeedReport report,
+            bench::MeasureSamplingSpeed(*loaded.model, loaded.kernels, loaded.pool.get(), flags.options));
+  fmt::print("{}\n", flags.json ? report.ToJson() : report.ToText());
+  return {};
+}
+
+void AddSamplingBench(CLI::App* bench, CommandSlot* slot) {
+  CLI::App* command =
+      bench->add_subcommand("sampling",
+                            "the share of a step that choosing the tokens takes, greedy and with the usual filters\n\n"
+                            "  quire bench sampling Qwen3-0.6B --num-seqs 32");
+  auto flags = std::make_shared<SamplingFlags>();  // shared by the parser's callback and the flags that fill it
+  command->add_flag("--json", flags->json, "one JSON object instead of the table; times in seconds");
+  FlagVisitor measurement(command, "Measurement");
+  measurement.Field("num-seqs", flags->options.num_sequences, "sequences that generate together");
+  measurement.Field("steps", flags->options.num_steps, "steps of each measurement");
+  measurement.Field("repeats", flags->options.repeats, "measurements; medians are reported");
+  FlagVisitor engine(command, "Engine");
+  engine.Field("model", flags->load.model, "a Hugging Face folder or a .gguf file (default: the demo model)");
+  engine.Field("threads", flags->load.num_threads, "threads that compute; 0: one for each core that may be used");
+  engine.Field("isa", flags->load.isa, "kernel tier; default: the variable QUIRE_ISA, or the best that this CPU has");
+  engine.Field("quantization",
+               Choice(flags->load.quantization, weights::QuantizationName, weights::ParseQuantization,
+                      "none, int8, int4 or fp8"),
+               "quantise the model while it is loaded");
+  SetRun(command, slot, "bench sampling", [flags] {
+    const Result<> run = RunSamplingBench(*flags);
+    return run ? kExitSuccess : ReportError("bench sampling", run.error());
+  });
+}
+
 }  // namespace
 
 void AddBenchCommand(CLI::App* app, CommandSlot* slot) {
@@ -99,6 +142,7 @@ void AddBenchCommand(CLI::App* app, CommandSlot* slot) {
                    "  quire bench throughput Qwen3-0.6B --input-len 1024 --prefix-len 896    a shared prefix",
                    {.num_prompts = 64, .num_warmup = 2, .max_concurrency = 32});
   AddModelBench(bench, slot);
+  AddSamplingBench(bench, slot);
   AddMachineBenches(bench, slot);
 }
 

@@ -123,6 +123,8 @@ class CommandTest(unittest.TestCase):
         out = self.expect_success(quire("bench", "throughput", "--input-len", "64", "--prefix-len", "48", "--output-len",
                                         "2", "--num-prompts", "4", "--max-concurrency", "1", "--json", *SMALL))
         self.assertGreaterEqual(json.loads(out)["cached_tokens"], 4 * 48)
+        out = self.expect_success(quire("bench", "sampling", "--num-seqs", "3", "--steps", "2", "--repeats", "1", "--json"))
+        self.assertEqual([row["sampling"] for row in json.loads(out)["rows"]][0], "greedy")
         out = self.expect_success(quire("bench", "model", "--stdin", *SMALL, input="prefill 32\ndecode 8 2\n"))
         self.assertEqual(len([json.loads(line) for line in out.splitlines()]), 2)
 
@@ -134,6 +136,18 @@ class CommandTest(unittest.TestCase):
                                                     "--format", "bf16,int8g32", "--rows", "1,4", "--repeats", "1",
                                                     "--working-set", "4MiB", "--json")))
         self.assertEqual(len(rows), 4)
+        rows = json.loads(self.expect_success(quire("bench", "kernels", "--kernel", "attention,max_value", "--model",
+                                                    "qwen2.5-0.5b", "--kv-cache-dtype", "int8", "--sequences", "3",
+                                                    "--context", "300", "--prefix", "0,256", "--rows", "2", "--repeats",
+                                                    "1", "--working-set", "4MiB", "--json")))
+        self.assertEqual([row["kernel"] for row in rows], ["attention"] * 3 + ["max_value"])
+        self.assertEqual([row.get("grouped") for row in rows], [False, True, False, None])
+        for flags, named in ((["--kernel", "attention", "--rows", "3"], "--rows"), (["--kernel", "wobble"], "silu_mul"),
+                             (["--format", "bf16", "--context", "9"], "--context"),
+                             (["--context", "256", "--prefix", "256"], "--prefix")):
+            run = quire("bench", "kernels", *flags)
+            self.assertEqual(run.returncode, 2, flags)
+            self.assertIn(named, run.stderr)
         run = quire("bench", "kernels", "--projection", "q_proj")
         self.assertEqual(run.returncode, 2)
         self.assertIn("down_proj", run.stderr)
