@@ -119,6 +119,9 @@ QUIRE_INLINE I32 HalfI(I32 a) {
 QUIRE_INLINE I32 ToExponent(I32 a) {
   return {_mm256_slli_epi32(a.lo, 23), _mm256_slli_epi32(a.hi, 23)};
 }
+QUIRE_INLINE I32 LowerHalvesUp(I32 a) {  // the lower 16 bits of a lane in the place of the upper ones
+  return {_mm256_slli_epi32(a.lo, 16), _mm256_slli_epi32(a.hi, 16)};
+}
 QUIRE_INLINE F32 ToFloat(I32 a) {
   return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
 }

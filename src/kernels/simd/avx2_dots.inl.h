@@ -1,4 +1,4 @@
-// The dot products of the AVX2 tier; simd/avx512_codes.inl.h and simd/avx512_pairs.inl.h explain them.
+// The dot products of the AVX2 tier; simd/avx512_codes.inl.h explains them.
 
 inline constexpr bool kDotSubtractsZeroPoint = true, kDotAccumulatesInHalves = true;
 
@@ -33,47 +33,4 @@ QUIRE_INLINE I32 EndRun(I32 dot, DotSum sum) {
   const __m256i ones = _mm256_set1_epi16(1);
   return {_mm256_add_epi32(dot.lo, _mm256_madd_epi16(sum.lo, ones)),
           _mm256_add_epi32(dot.hi, _mm256_madd_epi16(sum.hi, ones))};
-}
-
-using Element = float;
-inline constexpr bool kBf16Activations = false;
-
-struct PairWeights {
-  F32 even, odd;
-};
-struct PairInput {
-  F32 even, odd;
-};
-QUIRE_INLINE PairWeights SplitPairs(I32 pairs) {
-  const __m256i upper = _mm256_set1_epi32(static_cast<std::int32_t>(0xFFFF0000));
-  return {FloatOf({_mm256_slli_epi32(pairs.lo, 16), _mm256_slli_epi32(pairs.hi, 16)}),
-          FloatOf({_mm256_and_si256(pairs.lo, upper), _mm256_and_si256(pairs.hi, upper)})};
-}
-QUIRE_INLINE PairWeights PairsOf(I32 pairs) {
-  return SplitPairs(pairs);
-}
-QUIRE_INLINE PairWeights LoadPairs(const std::byte* p) {
-  return SplitPairs(LoadI(p));
-}
-QUIRE_INLINE PairWeights LoadPartPairs(const std::byte* p,
-                                       std::int64_t n) {  // the first n lanes, zeros after them
-  return SplitPairs(BitsOf(LoadPartF(p, n)));
-}
-QUIRE_INLINE PairWeights OnlyEven(PairWeights w) {
-  return {w.even, ZeroF()};
-}
-QUIRE_INLINE PairWeights OnlyOdd(PairWeights w) {
-  return {ZeroF(), w.odd};
-}
-QUIRE_INLINE PairInput LoadPairInput(const Element* p) {
-  return {SetF(p[0]), SetF(p[1])};
-}
-QUIRE_INLINE F32 DotPair(F32 sum, PairWeights w, PairInput a) {
-  return Fma(w.odd, a.odd, Fma(w.even, a.even, sum));
-}
-QUIRE_INLINE void StoreElements(Element* p, F32 x) {
-  StoreF(p, x);
-}
-QUIRE_INLINE F32 RoundElements(F32 x) {
-  return x;
 }

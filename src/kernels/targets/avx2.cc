@@ -17,6 +17,7 @@ namespace {
 // clang-format off: later files use what earlier ones define
 #include "kernels/simd/avx2.inl.h"
 #include "kernels/simd/avx2_dots.inl.h"
+#include "kernels/simd/float_pairs.inl.h"
 #include "kernels/simd/no_matrix_tiles.inl.h"
 #include "kernels/generic/all.inl.h"
 // clang-format on

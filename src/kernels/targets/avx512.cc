@@ -17,7 +17,7 @@ namespace {
 // clang-format off: later files use what earlier ones define
 #include "kernels/simd/avx512.inl.h"
 #include "kernels/simd/avx512_codes.inl.h"
-#include "kernels/simd/avx512_pairs.inl.h"
+#include "kernels/simd/float_pairs.inl.h"
 #include "kernels/simd/no_matrix_tiles.inl.h"
 #include "kernels/generic/all.inl.h"
 // clang-format on

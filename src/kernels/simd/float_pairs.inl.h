@@ -1,5 +1,5 @@
-// Dot products of pairs of BF16 weights without BF16 instructions: a BF16 is the upper half of a float, so
-// both halves of a lane become floats with a shift and a mask, and activations stay F32.
+// Dot products of pairs of BF16 weights without BF16 instructions, in terms of a tier's vocabulary: a BF16 is the upper
+// half of a float, so both halves of a lane become floats with a shift and a mask, and activations stay F32.
 
 using Element = float;  // what activations, queries and probabilities are kept as
 inline constexpr bool kBf16Activations = false;
@@ -10,19 +10,15 @@ struct PairWeights {
 struct PairInput {
   F32 even, odd;
 };
-QUIRE_INLINE PairWeights SplitPairs(I32 pairs) {
-  return {FloatOf(_mm512_slli_epi32(pairs, 16)),
-          FloatOf(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<std::int32_t>(0xFFFF0000))))};
-}
 QUIRE_INLINE PairWeights PairsOf(I32 pairs) {
-  return SplitPairs(pairs);
+  return {FloatOf(LowerHalvesUp(pairs)), FloatOf(AndI(pairs, SetI(static_cast<std::int32_t>(0xFFFF0000))))};
 }
 QUIRE_INLINE PairWeights LoadPairs(const std::byte* p) {
-  return SplitPairs(_mm512_loadu_si512(p));
+  return PairsOf(LoadI(p));
 }
 QUIRE_INLINE PairWeights LoadPartPairs(const std::byte* p,
                                        std::int64_t n) {  // the first n lanes, zeros after them
-  return SplitPairs(_mm512_maskz_loadu_epi32(FirstLanes(n), p));
+  return PairsOf(BitsOf(LoadPartF(p, n)));
 }
 QUIRE_INLINE PairWeights OnlyEven(PairWeights w) {
   return {w.even, ZeroF()};
