@@ -47,6 +47,7 @@ function(quire_module name)
   cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
   set(dir ${CMAKE_SOURCE_DIR}/src/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  include(${dir}/sources.cmake OPTIONAL)  # which of them to leave out
   set(library ${sources})
   list(FILTER library EXCLUDE REGEX "_(test|fuzz|bench|main)\\.cc$")
   set(tests ${sources})

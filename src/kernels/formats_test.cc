@@ -8,7 +8,6 @@
 
 #include "base/aligned_buffer.h"
 #include "kernels/activation_layout.h"
-#include "kernels/cpu_features.h"
 #include "kernels/kernel_cases.h"
 #include "kernels/kernel_table.h"
 #include "kernels/weight_layout.h"
@@ -249,53 +248,6 @@ TEST(Activations, ZerosSubnormalsAndInfinitiesStayInTheirRow) {
     EXPECT_TRUE(std::isnan(scale(2)));
     EXPECT_TRUE(std::isnan(scale(3)));
   }
-}
-
-TEST(CpuFeatures, TiersNeedTheCpuAndTheOperatingSystem) {
-  const CpuidRegisters everything{.leaf1_ecx = 1u << 27 | 1u << 28 | 1u << 12 | 1u << 29,
-                                  .leaf7_ebx = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31,
-                                  .leaf7_ecx = 1u << 11,
-                                  .leaf7_1_eax = 1u << 5,
-                                  .xcr0 = 0xE7};
-  EXPECT_TRUE(DecodeCpuFeatures(everything).avx512bf16);
-  EXPECT_TRUE(DecodeCpuFeatures(everything).fast_bf16_dot);
-  CpuidRegisters intel = everything;
-  intel.leaf0_ebx = 0x756E6547;  // "Genu"
-  EXPECT_TRUE(DecodeCpuFeatures(intel).avx512bf16);
-  EXPECT_FALSE(DecodeCpuFeatures(intel).fast_bf16_dot);
-
-  CpuidRegisters no_zmm = everything;  // a kernel that does not save ZMM registers
-  no_zmm.xcr0 = 0x7;
-  EXPECT_TRUE(DecodeCpuFeatures(no_zmm).avx2);
-  EXPECT_FALSE(DecodeCpuFeatures(no_zmm).avx512);
-  EXPECT_FALSE(DecodeCpuFeatures(no_zmm).avx512bf16);
-
-  CpuidRegisters no_osxsave = everything;
-  no_osxsave.leaf1_ecx &= ~(1u << 27);
-  EXPECT_FALSE(DecodeCpuFeatures(no_osxsave).avx2);
-
-  CpuidRegisters no_fma = everything;  // nothing above avx2 without FMA
-  no_fma.leaf1_ecx &= ~(1u << 12);
-  EXPECT_FALSE(DecodeCpuFeatures(no_fma).avx2);
-  EXPECT_FALSE(DecodeCpuFeatures(no_fma).avx512);
-
-  CpuidRegisters no_vnni = everything;
-  no_vnni.leaf7_ecx = 0;
-  EXPECT_TRUE(DecodeCpuFeatures(no_vnni).avx512);
-  EXPECT_FALSE(DecodeCpuFeatures(no_vnni).avx512vnni);
-  EXPECT_FALSE(DecodeCpuFeatures(no_vnni).avx512bf16);
-}
-
-TEST(SelectKernels, NamesAndErrors) {
-  const auto available = AvailableKernels();
-  EXPECT_EQ(available.front(), &ReferenceKernels());
-  EXPECT_EQ(SelectKernels("").value(), available.back());
-  EXPECT_EQ(SelectKernels("auto").value(), available.back());
-  for (const KernelTable* table : available) EXPECT_EQ(SelectKernels(table->isa).value(), table);
-  const auto unknown = SelectKernels("neon");
-  ASSERT_FALSE(unknown.has_value());
-  EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_NE(unknown.error().message.find("reference"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,10 @@
+# Leaves in `sources` what is of this processor: its tiers, and who asks the machine which of them it can run.
+set(only_x86_64 "/(cpu_features(_test)?|tiers_x86_64|targets/(amx|avx)[a-z0-9]*)\\.cc$")
+set(only_aarch64 "/(tiers_aarch64|targets/neon)\\.cc$")
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  list(FILTER sources EXCLUDE REGEX ${only_aarch64})
+elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  list(FILTER sources EXCLUDE REGEX ${only_x86_64})
+else()
+  message(FATAL_ERROR "there are kernels for x86_64 and aarch64, none for ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
