@@ -213,8 +213,8 @@ const KernelTable& ReferenceKernels();
 // The tiers that this CPU (CPUID and XCR0) can run, slowest first; "reference" is always the first.
 std::span<const KernelTable* const> AvailableKernels();
 // ("avx512vnni" comes after "avx512bf16" on CPUs whose BF16 dot products are slower than their FMAs.)
-// The best tier, or the one named by `isa` ("reference", "avx2", "avx512", "avx512vnni", "avx512bf16"; "" or "auto":
-// the best). An unknown name, or one that this CPU cannot run, is an error that lists what it can.
+// The best tier, or the one named by `isa` ("reference", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"; on ARM
+// "neon"; "" or "auto": the best). An unknown name, or one that this CPU cannot run, is an error that lists what it can.
 Result<const KernelTable*> SelectKernels(std::string_view isa);
 
 }  // namespace quire::kernels
