@@ -195,7 +195,8 @@ struct KernelTable {
   // Rotates pairs (i, i + rotary_dim/2) of every head in place; cos and sin [num_tokens, rotary_dim/2].
   void (*rope)(float* x, std::int64_t num_tokens, std::int64_t num_heads, std::int64_t head_dim,
                std::int64_t rotary_dim, std::int64_t stride, const float* cos, const float* sin) = nullptr;
-  // out[r, i] = silu(gate_up[r, i]) · gate_up[r, n + i];  gate_up [num_rows, 2n], out [num_rows, n].
+  // out[r, i] = silu(gate_up[r, i]) · gate_up[r, n + i];  gate_up [num_rows, 2n], out [num_rows, n];
+  // a single row may be its own output.
   void (*silu_mul)(const float* gate_up, std::int64_t num_rows, std::int64_t n, float* out) = nullptr;
   // x[r, i] += bias[i]
   void (*add_bias)(float* x, const float* bias, std::int64_t num_rows, std::int64_t n, std::int64_t ld_x) = nullptr;

@@ -36,8 +36,7 @@ struct Decoder::Step {
   float* delta = nullptr;                // [num_tokens, hidden_size]: what a block adds to x
   float* qkv = nullptr;                  // [num_tokens, qkv_size]
   float* mixed = nullptr;                // [num_tokens, q_size]: attention's output
-  float* gate_up = nullptr;              // [min(num_tokens, kMlpRows), 2 · intermediate_size]
-  float* gated = nullptr;                // [min(num_tokens, kMlpRows), intermediate_size]
+  float* gate_up = nullptr;              // [min(num_tokens, kMlpRows), 2 · intermediate_size]; then silu(gate) · up | up
   float *cos = nullptr, *sin = nullptr;  // [num_tokens, rotary_dim / 2]
   std::int64_t* slots = nullptr;         // [num_tokens]
   std::byte* prepared = nullptr;         // activations of the Linear that runs
@@ -73,7 +72,6 @@ Decoder::Step Decoder::TakeStep(const kernels::KernelTable& kernels, int num_thr
   step.qkv = take_floats(num_tokens, qkv_size());
   step.mixed = take_floats(num_tokens, q_size());
   step.gate_up = take_floats(mlp_rows, 2 * std::int64_t{config_.intermediate_size});
-  step.gated = take_floats(mlp_rows, config_.intermediate_size);
   step.cos = take_floats(num_tokens, rope_.num_pairs());
   step.sin = take_floats(num_tokens, rope_.num_pairs());
   step.slots = taker->template Take<std::int64_t>(static_cast<std::size_t>(num_tokens));
@@ -211,9 +209,11 @@ void Decoder::Mlp(const nn::ExecContext& context, const DecoderLayer& layer, Ste
     });
     layer.gate_up_proj.Multiply(context, step->prepared, rows, step->gate_up, 2 * intermediate);
     nn::ForRows(context, rows, 2 * intermediate, [&](std::int64_t begin, std::int64_t end) {
-      table.silu_mul(step->gate_up + begin * 2 * intermediate, end - begin, intermediate,
-                     step->gated + begin * intermediate);
-      layer.down_proj.Prepare(table, step->gated, intermediate, begin, end, rows, step->prepared);
+      for (std::int64_t row = begin; row < end; ++row) {  // in the place of the gate
+        float* gate_up = step->gate_up + row * 2 * intermediate;
+        table.silu_mul(gate_up, 1, intermediate, gate_up);
+      }
+      layer.down_proj.Prepare(table, step->gate_up, 2 * intermediate, begin, end, rows, step->prepared);
     });
     layer.down_proj.Multiply(context, step->prepared, rows, delta, hidden);
   }

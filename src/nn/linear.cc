@@ -35,6 +35,7 @@ struct PreparedLayout {
 constexpr std::int64_t kPanelsPerTask = 8;
 // Rows of prepared activations that are worked on together, so that they stay in the second-level cache.
 constexpr std::int64_t kRowsPerTask = 512;
+constexpr std::int64_t kManyRows = 16;
 // Rows whose outliers are multiplied together: their outputs lie on the stack, 8 KiB.
 constexpr std::int64_t kOutlierRows = 16;
 // Values of a row that Embed puts into their columns; no fewer than weights/outlier_columns.h keeps.
@@ -223,9 +224,11 @@ void Linear::AddOutliers(const kernels::KernelTable& kernels, const Segment& seg
 void Linear::Multiply(const ExecContext& context, const std::byte* prepared, std::int64_t num_rows, float* y,
                       std::int64_t ld_y) const {
   const std::int64_t row_tasks = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
-  // Two tasks for every thread at least, where there are so many panels.
+  // Where there are so many panels, two tasks for every thread at least; eight when a task is long, so that none waits
+  // long for the last one.
+  const std::int64_t tasks_wanted = (num_rows < kManyRows ? 2 : 8) * context.pool->num_threads();
   const std::int64_t per_task =
-      std::clamp(num_panels_ * row_tasks / (2 * context.pool->num_threads()), std::int64_t{1}, kPanelsPerTask);
+      std::clamp(num_panels_ * row_tasks / tasks_wanted, std::int64_t{num_rows < kManyRows ? 1 : 2}, kPanelsPerTask);
   const std::int64_t panel_tasks = (num_panels_ + per_task - 1) / per_task;
   const std::int64_t num_tasks = panel_tasks * row_tasks;
   const auto run = [&](std::int64_t task) {

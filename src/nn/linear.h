@@ -1,6 +1,7 @@
 // y = x Wᵀ + b for any weight format, and the embedding, which reads single rows of the same packed matrices.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -108,7 +109,8 @@ class Linear {
 };
 
 // Calls body(begin, end) on ranges of rows over the threads, on the calling thread alone when the work
-// (num_rows · floats_per_row) is too small to be worth a fork and a join.
+// (num_rows · floats_per_row) is too small to be worth a fork and a join. A range is so short that its rows stay in a core's
+// caches from one operator in `body` to the next.
 template <typename Body>
 void ForRows(const ExecContext& context, std::int64_t num_rows, std::int64_t floats_per_row, Body&& body) {
   // A fork and join costs a few microseconds, in which one core handles about this many floats of a simple
@@ -118,7 +120,11 @@ void ForRows(const ExecContext& context, std::int64_t num_rows, std::int64_t flo
     if (num_rows > 0) body(std::int64_t{0}, num_rows);
     return;
   }
-  context.pool->ParallelFor(num_rows, 1, body);
+  constexpr std::int64_t kResidentFloats = 32768;  // 128 KiB
+  const std::int64_t rows = std::max(kResidentFloats / std::max(floats_per_row, std::int64_t{1}), std::int64_t{1});
+  context.pool->ParallelFor(num_rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (; begin < end; begin += rows) body(begin, std::min(begin + rows, end));
+  });
 }
 
 struct EmbeddingTable {
