@@ -115,6 +115,41 @@ void Bf16Zmm() {
 }
 QUIRE_TARGET_END
 
+// Products of 16 rows × 64 bytes with 16 outputs × 64 bytes, into four sums. No target region: the compiler does not look
+// into assembly.
+class TileLoops {
+ public:
+  static void Int8() {
+    Configure();
+    for (std::int64_t i = 0; i < kRounds; ++i) {
+      __asm__ volatile(
+          "tdpbssd %tmm6, %tmm4, %tmm0\n\ttdpbssd %tmm7, %tmm4, %tmm1\n\t"
+          "tdpbssd %tmm6, %tmm5, %tmm2\n\ttdpbssd %tmm7, %tmm5, %tmm3");
+    }
+    __asm__ volatile("tilerelease");
+  }
+  static void Bf16() {
+    Configure();
+    for (std::int64_t i = 0; i < kRounds; ++i) {
+      __asm__ volatile(
+          "tdpbf16ps %tmm6, %tmm4, %tmm0\n\ttdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
+          "tdpbf16ps %tmm6, %tmm5, %tmm2\n\ttdpbf16ps %tmm7, %tmm5, %tmm3");
+    }
+    __asm__ volatile("tilerelease");
+  }
+  static constexpr double kProducts = 4.0 * 16 * 16 * kRounds;  // of 64 bytes with 64 bytes
+
+ private:
+  static void Configure() {
+    struct alignas(64) {  // Intel's layout
+      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } config;
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+  }
+};
+
 double SecondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -140,6 +175,12 @@ Loop LoopFor(Limit limit, const kernels::CpuFeatures& cpu) {
     case Limit::kFma:
       if (cpu.avx512) return {&FmaZmm, kInstructions * 16 * 2};
       return cpu.avx2 ? Loop{&FmaYmm, kInstructions * 8 * 2} : Loop{};
+    case Limit::kInt8Tiles:
+      if (!cpu.amx || !kernels::RequestTileRegisters()) return {};
+      return {&TileLoops::Int8, TileLoops::kProducts * 64 * 2};
+    case Limit::kBf16Tiles:
+      if (!cpu.amx || !kernels::RequestTileRegisters()) return {};
+      return {&TileLoops::Bf16, TileLoops::kProducts * 32 * 2};
   }
   return {};
 }
@@ -191,7 +232,8 @@ double Roofline::Measure(Limit limit) {
 }
 
 RooflineResult MeasureRoofline(Roofline* roofline, int num_threads, int repeats) {
-  constexpr std::array kLimits = {Limit::kReadBandwidth, Limit::kInt8, Limit::kBf16, Limit::kFma};
+  constexpr std::array kLimits = {Limit::kReadBandwidth, Limit::kInt8, Limit::kBf16,
+                                  Limit::kFma,           Limit::kInt8Tiles, Limit::kBf16Tiles};
   std::array<std::vector<double>, kLimits.size()> samples;
   for (int i = 0; i < repeats; ++i) {
     for (std::size_t l = 0; l < kLimits.size(); ++l) samples[l].push_back(roofline->Measure(kLimits[l]));
@@ -200,7 +242,9 @@ RooflineResult MeasureRoofline(Roofline* roofline, int num_threads, int repeats)
           .read_gb_per_second = Median(samples[0]),
           .int8_gop_per_second = Median(samples[1]),
           .bf16_gflop_per_second = Median(samples[2]),
-          .fma_gflop_per_second = Median(samples[3])};
+          .fma_gflop_per_second = Median(samples[3]),
+          .int8_tiles_gop_per_second = Median(samples[4]),
+          .bf16_tiles_gflop_per_second = Median(samples[5])};
 }
 
 std::string RooflineResult::ToText() const {
@@ -209,9 +253,11 @@ std::string RooflineResult::ToText() const {
       "  read bandwidth  {:8.1f} GB/s\n"
       "  INT8 dot        {:8.1f} GOP/s\n"
       "  BF16 dot        {:8.1f} GFLOP/s\n"
-      "  FP32 FMA        {:8.1f} GFLOP/s\n",
+      "  FP32 FMA        {:8.1f} GFLOP/s\n"
+      "  INT8 tiles      {:8.1f} GOP/s\n"
+      "  BF16 tiles      {:8.1f} GFLOP/s\n",
       num_threads, num_threads == 1 ? "" : "s", read_gb_per_second, int8_gop_per_second, bf16_gflop_per_second,
-      fma_gflop_per_second);
+      fma_gflop_per_second, int8_tiles_gop_per_second, bf16_tiles_gflop_per_second);
 }
 
 std::string RooflineResult::ToJson() const {
@@ -228,6 +274,10 @@ std::string RooflineResult::ToJson() const {
       .Double(bf16_gflop_per_second)
       .Key("fma_gflop_per_second")
       .Double(fma_gflop_per_second)
+      .Key("int8_tiles_gop_per_second")
+      .Double(int8_tiles_gop_per_second)
+      .Key("bf16_tiles_gflop_per_second")
+      .Double(bf16_tiles_gflop_per_second)
       .EndObject();
   return out;
 }

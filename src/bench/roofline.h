@@ -16,6 +16,8 @@ enum class Limit {
   kInt8,           // GOP/s of vpdpbusd, or of the widest integer dot product there is; 2 operations a product
   kBf16,           // GFLOP/s of vdpbf16ps; 0 where the CPU has none
   kFma,            // GFLOP/s of FP32 Fma in the widest registers
+  kInt8Tiles,      // GOP/s of matrix tiles (AMX); 0 where the CPU has none
+  kBf16Tiles,      // GFLOP/s, likewise
 };
 
 // Measures limits on all threads of a pool. Not thread-safe; the pool runs nothing else meanwhile.
@@ -39,6 +41,8 @@ struct RooflineResult {
   double int8_gop_per_second = 0;
   double bf16_gflop_per_second = 0;
   double fma_gflop_per_second = 0;
+  double int8_tiles_gop_per_second = 0;
+  double bf16_tiles_gflop_per_second = 0;
 
   std::string ToText() const;  // one line a limit
   std::string ToJson() const;  // one object

@@ -24,6 +24,9 @@ TEST(Roofline, EveryLimitOfThisCpuIsPositive) {
   EXPECT_EQ(result.int8_gop_per_second > 0, cpu.avx2);
   EXPECT_EQ(result.fma_gflop_per_second > 0, cpu.avx2);
   EXPECT_EQ(result.bf16_gflop_per_second > 0, cpu.avx512bf16);
+  const bool tiles = cpu.amx && kernels::RequestTileRegisters();
+  EXPECT_EQ(result.int8_tiles_gop_per_second > 0, tiles);
+  EXPECT_EQ(result.bf16_tiles_gflop_per_second > 0, tiles);
   const json::value parsed = ParseJson(result.ToJson(), "roofline").value();
   EXPECT_EQ(parsed.at("num_threads").as_int64(), 2);
   EXPECT_NE(result.ToText().find("GB/s"), std::string::npos);

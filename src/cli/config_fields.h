@@ -57,7 +57,7 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "variable QUIRE_PACKED_CACHE, or read:auto");
   visitor.Field("threads", config.num_threads, "threads that compute; 0: one for each core that may be used");
   visitor.Field("isa", config.isa,
-                "kernel tier: reference, avx2, avx512, avx512vnni, avx512bf16, or auto: the best that this CPU has. "
+                "kernel tier: reference, avx2, avx512, avx512vnni, avx512bf16, amx, or auto: the best that this CPU has. "
                 "Default: the variable QUIRE_ISA, or auto");
 }
 

@@ -4,7 +4,7 @@
 namespace quire::kernels {
 
 std::vector<const KernelTable*> RunnableTiers() {
-  return {&Avx2Kernels(), &Avx512Kernels(), &Avx512VnniKernels(), &Avx512Bf16Kernels()};
+  return {&Avx2Kernels(), &Avx512Kernels(), &Avx512VnniKernels(), &Avx512Bf16Kernels(), &AmxKernels()};
 }
 
 }  // namespace quire::kernels

@@ -100,11 +100,11 @@ def operations_of(cost, work):
 
 
 def peak_of(machine, file_type):
-    """Operations a second of the units that can compute this type: 16-bit weights cannot use the integer ones."""
+    """Operations a second of the vector units that can compute this type: 16-bit weights cannot use the integer ones."""
     if file_type in ("F32", "F16"):
         return machine[FMA] * 1e9
     if file_type == "BF16":
-        return (machine[BF16] or machine[FMA]) * 1e9
+        return max(machine[BF16], machine[FMA]) * 1e9  # weights may be widened to FP32
     return machine[INTEGER] * 1e9
 
 

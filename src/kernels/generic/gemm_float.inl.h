@@ -60,7 +60,8 @@ struct FloatWalk {
 // R rows × P panels over the steps of `walk`; see Int8Tile.
 template <typename Format, int R, int P, bool kStream>
 [[gnu::noinline]] void FloatTile(const FloatWalk& walk, const std::byte* rows, const std::byte* panels, float* out,
-                                 std::int64_t columns, Prefetch prefetch) {
+                                 std::int64_t columns, const Prefetch& share) {
+  Prefetch prefetch = share;
   F32 sum[R][P];
   QUIRE_UNROLL for (int r = 0; r < R; ++r) {
     QUIRE_UNROLL for (int p = 0; p < P; ++p) {

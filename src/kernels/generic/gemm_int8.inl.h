@@ -108,7 +108,8 @@ QUIRE_INLINE void DotGroup(const std::byte* const (&codes)[P], const std::byte* 
 // columns from there that exist. Not inlined: each shape gets the registers for itself.
 template <typename Format, int R, int P, bool kStream>
 [[gnu::noinline]] void Int8Tile(const Int8Walk& walk, const std::byte* rows, Int8Weights weights, float* out,
-                                std::int64_t columns, Prefetch prefetch) {
+                                std::int64_t columns, const Prefetch& share) {
+  Prefetch prefetch = share;
   const std::int64_t num_groups = walk.k / Format::kGroup;
   alignas(64) float total[R][P][16];  // in memory: used once a block, and the registers are taken
   LoadTile<R, P>(walk.block_begin == 0, out, walk.ld_out, columns, total);

@@ -31,40 +31,42 @@ struct MatrixDots {
 
 // The blocks of `walk` of one panel against a window of at most R rows. Each round begins the dot products of one group,
 // stores those of the group before, and adds up those of two groups before that.
-template <typename Codes, int R>
+template <typename Codes, int R, bool kAllRows>
 [[gnu::noinline]] void Int8MatrixTile(const Int8Walk& walk, const MatrixWindow& window, const std::byte* activations,
                                       const std::byte* codes, float* out, std::int64_t columns, MatrixDots<R>* dots,
-                                      Prefetch prefetch) {
-  const std::byte* const rows = activations + window.begin * static_cast<std::int64_t>(walk.row_bytes);
+                                      const Prefetch& share) {
+  Prefetch prefetch = share;
+  const auto row_bytes = static_cast<std::int64_t>(walk.row_bytes);
+  const std::byte* const rows = activations + window.begin * row_bytes;
   const std::int64_t first = walk.block_begin * Codes::kGroups;
   const std::int64_t left = walk.k / Codes::kGroup - first, most = (walk.block_end - walk.block_begin) * Codes::kGroups;
   const std::int64_t num_groups = left < most ? left : most, last_row = window.end - window.begin - 1;
-  alignas(64) float total[R][16] = {};  // of the blocks before; memory, since the registers are taken
-  for (std::int64_t r = window.first; r < window.end; ++r) {
-    const float* y = out + r * walk.ld_out;
+  const auto row_of = [&](int r) QUIRE_LAMBDA {  // rows that are not there are the last one again
+    return kAllRows || r < last_row ? r : last_row;
+  };
+  alignas(64) float total[R][16];  // of the blocks before; memory, since the registers are taken
+  QUIRE_UNROLL for (int r = 0; r < R; ++r) {
+    const float* y = out + (window.begin + row_of(r)) * walk.ld_out;
     __builtin_prefetch(y, 1);  // see LoadTile
-    StoreF(total[r - window.begin], walk.block_begin == 0 ? ZeroF() : LoadPartF(y, columns));
+    StoreF(total[r], walk.block_begin == 0 ? ZeroF() : LoadPartF(y, columns));
   }
   const typename Codes::Layout layout(num_groups);
   F32 sum[R];
   QUIRE_UNROLL for (int r = 0; r < R; ++r) sum[r] = ZeroF();
 
-  const auto row_of = [&](int r) QUIRE_LAMBDA {  // rows that are not there are the last one again
-    return rows + (r < last_row ? r : last_row) * static_cast<std::int64_t>(walk.row_bytes);
-  };
   const auto add_group = [&](const std::int32_t(&dot)[R][16], std::int64_t group) QUIRE_LAMBDA {
     const F32 scale = Codes::Scale(layout, codes, group);
     QUIRE_UNROLL for (int r = 0; r < R; ++r) sum[r] = Fma(ToFloat(LoadI(dot[r])), scale, sum[r]);
     if constexpr (Codes::kHasMin) {
       const F32 min = Codes::Min(layout, codes, group);
       QUIRE_UNROLL for (int r = 0; r < R; ++r) {
-        sum[r] = Fnma(min, SetF(GroupSum<Codes>(walk.layout, row_of(r), first + group)), sum[r]);
+        sum[r] = Fnma(min, SetF(GroupSum<Codes>(walk.layout, rows + row_of(r) * row_bytes, first + group)), sum[r]);
       }
     }
   };
   const auto end_block = [&](std::int64_t block) QUIRE_LAMBDA {
     QUIRE_UNROLL for (int r = 0; r < R; ++r) {
-      const F32 scale = SetF(FloatAt(row_of(r) + walk.layout.scales, block));
+      const F32 scale = SetF(FloatAt(rows + row_of(r) * row_bytes + walk.layout.scales, block));
       StoreF(total[r], Fma(sum[r], scale, LoadF(total[r])));
       sum[r] = ZeroF();
     }
@@ -76,7 +78,7 @@ template <typename Codes, int R>
       if (begun < num_groups) {
         prefetch.template Next<1>(walk.panel_bytes);
         MatrixZero<kTile>();
-        MatrixLoad<4>(rows + (first + begun) * Codes::kGroup, static_cast<std::int64_t>(walk.row_bytes));
+        MatrixLoad<4>(rows + (first + begun) * Codes::kGroup, row_bytes);
         MatrixLoad<6>(codes + begun * Codes::kGroupBytes, 64);
         MatrixDotInt8<kTile, 4, 6>();
       }
@@ -115,9 +117,10 @@ inline void Int8MatrixPanels(Int8Walk walk, const GemmArgs& args) {
       const std::byte* next = wraps ? panel + panel_bytes : panel + walk.block_end * Packed::kBlockBytes;
       const std::int64_t next_bytes = wraps && p + 1 == args.panel_end ? 0 : kBlocksPerStretch * Packed::kBlockBytes;
       for (std::int64_t tile = 0; tile < num_tiles; ++tile) {
-        Int8MatrixTile<Codes, R>(walk, MatrixWindow(tile, args.num_rows), args.activations, unpacked,
-                                 args.out + p * kPanelWidth, ColumnsOfPanel(args.weights->n - p * kPanelWidth, 0),
-                                 &dots, Prefetch::Part(next, next_bytes, tile, num_tiles, num_groups));
+        const auto run = args.num_rows < R ? &Int8MatrixTile<Codes, R, false> : &Int8MatrixTile<Codes, R, true>;
+        run(walk, MatrixWindow(tile, args.num_rows), args.activations, unpacked, args.out + p * kPanelWidth,
+            ColumnsOfPanel(args.weights->n - p * kPanelWidth, 0), &dots,
+            Prefetch::Part(next, next_bytes, tile, num_tiles, num_groups));
       }
     }
   }
@@ -140,7 +143,9 @@ struct MatrixWalk {
 // T windows of rows × P panels. Rows that two windows share are stored twice, the same.
 template <int T, int P, bool kStream>
 [[gnu::noinline]] void Bf16MatrixTile(const MatrixWalk& walk, const MatrixWindow* windows, const std::byte* activations,
-                                      const std::byte* panels, float* out, std::int64_t columns, Prefetch prefetch) {
+                                      const std::byte* panels, float* out, std::int64_t columns,
+                                      const Prefetch& share) {
+  Prefetch prefetch = share;
   const std::byte* rows[T];
   for (int t = 0; t < T; ++t) rows[t] = activations + windows[t].begin * walk.row_bytes;
   ForConstants<T * P>([&](auto i) QUIRE_LAMBDA { MatrixZero<i / P * 2 + i % P>(); });

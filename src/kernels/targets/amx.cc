@@ -20,6 +20,7 @@ namespace {
 #include "kernels/simd/avx512.inl.h"
 #include "kernels/simd/avx512vnni_codes.inl.h"
 #include "kernels/simd/float_pairs.inl.h"
+#include "kernels/simd/amx_instructions.inl.h"
 #include "kernels/simd/amx_tiles.inl.h"
 #include "kernels/generic/all.inl.h"
 #include "kernels/simd/amx_gemm.inl.h"

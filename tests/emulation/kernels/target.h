@@ -4,4 +4,5 @@
 #define QUIRE_TARGET_BEGIN(isa)
 #define QUIRE_TARGET_END
 #define QUIRE_INLINE inline
+#define QUIRE_LAMBDA
 #define QUIRE_UNROLL
