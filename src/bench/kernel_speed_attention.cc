@@ -117,8 +117,8 @@ KernelJob MakeJob(const ModelShape& model, const CachedBatch& cached, bool group
   const Batch& batch = cached.batch;
   const KernelTable& table = *attention->context.kernels;
   const kernels::KvLayout& layout = cached.pool.layout();
-  const bool bf16_dots = layout.dtype == KvDtype::kBf16 &&
-                         table.activation_kind(kernels::WeightFormat::kBf16) == kernels::ActivationKind::kBf16;
+  // The other tiers widen BF16 and multiply floats.
+  const bool bf16_dots = layout.dtype == KvDtype::kBf16 && std::string_view(table.isa) == "avx512bf16";
   return {.what = {.isa = table.isa,
                    .kernel = "attention",
                    .model = std::string(model.name),

@@ -34,11 +34,12 @@ Result<Weights> MakeWeights(WeightFormat format, const kernels::ProjectionShape&
 
 // What a format's products are done with on a tier.
 Limit ComputeLimit(const KernelTable& table, WeightFormat format) {
+  const bool has_tiles = std::string_view(table.isa) == "amx";
   switch (table.activation_kind(format)) {
     case kernels::ActivationKind::kInt8:
-      return Limit::kInt8;
+      return has_tiles ? Limit::kInt8Tiles : Limit::kInt8;
     case kernels::ActivationKind::kBf16:
-      return Limit::kBf16;
+      return has_tiles ? Limit::kBf16Tiles : Limit::kBf16;
     case kernels::ActivationKind::kF32:
       return Limit::kFma;
   }
