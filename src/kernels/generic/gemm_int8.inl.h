@@ -175,6 +175,10 @@ inline void Int8TileOf(std::int64_t num_rows, const Int8Walk& walk, const std::b
 template <typename Packed>
 inline constexpr bool kReadsPacked = Packed::kTraits.code_bits == 8 && Packed::kTraits.scale == ScaleType::kF16;
 
+// Where there are matrix tiles: from so many rows on they are faster. Before, reading packed codes as they are saves unpacking.
+template <typename Packed>
+inline constexpr int kMatrixMinRows = kReadsPacked<Packed> ? 32 : 8;
+
 template <typename Packed>
 using ManyRowsCodes = std::conditional_t<kReadsPacked<Packed>, Packed, Unpacked<Packed>>;
 

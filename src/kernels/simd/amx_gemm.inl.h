@@ -218,6 +218,43 @@ inline void Bf16MatrixPanels(const MatrixWalk& walk, const GemmArgs& args) {
   if (panel < args.panel_end) Bf16MatrixRows<1, kStream>(walk, args, panel);
 }
 
+// One row of activations × P panels with vector registers, which take weights from memory faster than tiles do: the operations
+// of MatrixDotBf16, one by one.
+template <int P>
+[[gnu::noinline]] void Bf16RowTile(const MatrixWalk& walk, const std::byte* row, const std::byte* panels, float* out,
+                                   std::int64_t columns) {
+  F32 sum[P];
+  QUIRE_UNROLL for (int p = 0; p < P; ++p) sum[p] = ZeroF();
+  for (std::int64_t begin = 0; begin < walk.num_pairs; begin += 16) {
+    const std::int64_t left = walk.num_pairs - begin, count = left < 16 ? left : 16;
+    F32 even[P], odd[P];
+    QUIRE_UNROLL for (int p = 0; p < P; ++p) even[p] = odd[p] = ZeroF();
+    for (std::int64_t pair = begin; pair < begin + count; ++pair) {
+      std::int32_t bits;
+      __builtin_memcpy(&bits, row + pair * 4, 4);
+      const PairWeights a = PairsOf(SetI(bits));
+      QUIRE_UNROLL for (int p = 0; p < P; ++p) {
+        const std::byte* line = panels + p * walk.panel_bytes + pair * 64;
+        const PairWeights w = LoadPairs(line);
+        even[p] = Fma(w.even, a.even, even[p]);
+        odd[p] = Fma(w.odd, a.odd, odd[p]);
+        PrefetchAhead<P>(line);
+      }
+    }
+    QUIRE_UNROLL for (int p = 0; p < P; ++p) sum[p] = Add(sum[p], Add(even[p], odd[p]));
+  }
+  QUIRE_UNROLL for (int p = 0; p < P; ++p) StorePartF(out + p * kPanelWidth, sum[p], ColumnsOfPanel(columns, p));
+}
+
+template <int P>
+inline void Bf16RowPanels(const MatrixWalk& walk, const GemmArgs& args, std::int64_t begin) {
+  for (; begin + P <= args.panel_end; begin += P) {
+    Bf16RowTile<P>(walk, args.activations, args.weights->data + begin * walk.panel_bytes,
+                   args.out + begin * kPanelWidth, args.weights->n - begin * kPanelWidth);
+  }
+  if constexpr (P > 1) Bf16RowPanels<P / 2>(walk, args, begin);
+}
+
 template <typename Format>
 inline void GemmPairsMatrix(const GemmArgs& args) {
   static_assert(std::is_same_v<Format, Bf16Weights>);
@@ -226,6 +263,10 @@ inline void GemmPairsMatrix(const GemmArgs& args) {
                         .panel_bytes = static_cast<std::int64_t>(PanelBytes(args.weights->format, k)),
                         .ld_out = args.ld_out,
                         .num_pairs = (k + 1) / 2};
+  if (args.num_rows == 1) {
+    const SubnormalsAreZero subnormals_are_zero;
+    return Bf16RowPanels<kGemvPanels>(walk, args, args.panel_begin);
+  }
   if (args.num_rows <= 32) return Bf16MatrixPanels<true>(walk, args);  // one tile: weights are read once, from memory
   ForPortions(args, static_cast<std::size_t>(walk.row_bytes), 32,
               [&](const GemmArgs& part) { Bf16MatrixPanels<false>(walk, part); });

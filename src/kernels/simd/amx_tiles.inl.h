@@ -1,9 +1,18 @@
 // What the tier with matrix tiles adds to the vocabulary of AVX-512.
 
 inline constexpr bool kMatrixTiles = true;
-// From so many rows on the products of integer codes go through tiles.
-template <typename Packed>
-inline constexpr int kMatrixMinRows = 4;
+
+// While it lives, vector instructions of this thread take subnormals as zero, as tiles do.
+class SubnormalsAreZero {
+ public:
+  QUIRE_INLINE SubnormalsAreZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }  // flush, and inputs too
+  QUIRE_INLINE ~SubnormalsAreZero() { _mm_setcsr(before_); }
+  SubnormalsAreZero(const SubnormalsAreZero&) = delete;
+  SubnormalsAreZero& operator=(const SubnormalsAreZero&) = delete;
+
+ private:
+  unsigned before_;
+};
 
 // body(0), body(1), … as constants.
 template <int kCount, typename Body>
