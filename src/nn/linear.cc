@@ -32,10 +32,10 @@ struct PreparedLayout {
 
 // How many panels a thread takes at a time, at most: enough for the kernel's parallel streams, few enough
 // that a thread that was held up does not hold up the others.
-constexpr std::int64_t kPanelsPerTask = 8;
+constexpr std::int64_t kPanelsPerTask = 8, kPanelsPerShortTask = 32;
 // Rows of prepared activations that are worked on together, so that they stay in the second-level cache.
 constexpr std::int64_t kRowsPerTask = 512;
-constexpr std::int64_t kManyRows = 16;
+constexpr std::int64_t kManyRows = 65;
 // Rows whose outliers are multiplied together: their outputs lie on the stack, 8 KiB.
 constexpr std::int64_t kOutlierRows = 16;
 // Values of a row that Embed puts into their columns; no fewer than weights/outlier_columns.h keeps.
@@ -202,9 +202,9 @@ void Linear::MultiplyPanels(const kernels::KernelTable& kernels, const std::byte
 void Linear::AddOutliers(const kernels::KernelTable& kernels, const Segment& segment, const std::byte* activations,
                          std::int64_t num_rows, std::int64_t panel_begin, std::int64_t panel_end, float* out,
                          std::int64_t ld_out) const {
-  CHECK(panel_end - panel_begin <= kPanelsPerTask);
-  alignas(kCacheLineBytes) std::array<float, kOutlierRows * kPanelsPerTask * kernels::kPanelWidth> sums;
-  constexpr std::int64_t kLdSums = kPanelsPerTask * kernels::kPanelWidth;
+  CHECK(panel_end - panel_begin <= kPanelsPerShortTask);
+  alignas(kCacheLineBytes) std::array<float, kOutlierRows * kPanelsPerShortTask * kernels::kPanelWidth> sums;
+  constexpr std::int64_t kLdSums = kPanelsPerShortTask * kernels::kPanelWidth;
   const kernels::PackedMatrix weights = PanelsOf(segment.outliers, panel_begin, panel_end);
   for (std::int64_t row = 0; row < num_rows; row += kOutlierRows) {
     const std::int64_t count = std::min(kOutlierRows, num_rows - row);
@@ -228,7 +228,8 @@ void Linear::Multiply(const ExecContext& context, const std::byte* prepared, std
   // long for the last one.
   const std::int64_t tasks_wanted = (num_rows < kManyRows ? 2 : 8) * context.pool->num_threads();
   const std::int64_t per_task =
-      std::clamp(num_panels_ * row_tasks / tasks_wanted, std::int64_t{num_rows < kManyRows ? 1 : 2}, kPanelsPerTask);
+      std::clamp(num_panels_ * row_tasks / tasks_wanted, std::int64_t{num_rows < kManyRows ? 1 : 2},
+                 num_rows < kManyRows ? kPanelsPerShortTask : kPanelsPerTask);
   const std::int64_t panel_tasks = (num_panels_ + per_task - 1) / per_task;
   const std::int64_t num_tasks = panel_tasks * row_tasks;
   const auto run = [&](std::int64_t task) {

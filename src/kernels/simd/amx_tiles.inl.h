@@ -5,8 +5,10 @@ inline constexpr bool kMatrixTiles = true;
 // While it lives, vector instructions of this thread take subnormals as zero, as tiles do.
 class SubnormalsAreZero {
  public:
-  QUIRE_INLINE SubnormalsAreZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }  // flush, and inputs too
-  QUIRE_INLINE ~SubnormalsAreZero() { _mm_setcsr(before_); }
+  QUIRE_INLINE SubnormalsAreZero() : before_(__builtin_ia32_stmxcsr()) {
+    __builtin_ia32_ldmxcsr(before_ | 0x8040);  // results, and operands too
+  }
+  QUIRE_INLINE ~SubnormalsAreZero() { __builtin_ia32_ldmxcsr(before_); }
   SubnormalsAreZero(const SubnormalsAreZero&) = delete;
   SubnormalsAreZero& operator=(const SubnormalsAreZero&) = delete;
 
