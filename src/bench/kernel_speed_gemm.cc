@@ -96,6 +96,11 @@ Result<> MeasureGemm(const KernelSpeedOptions& options, KernelTables tables, Ker
     if (!Wanted(options, shape.model)) continue;
     if (options.projection.empty() ? shape.name == "lm_head" : options.projection != shape.name) continue;
     for (const WeightFormat format : formats) {
+      if (shape.k % kernels::InnerStep(format) != 0) {
+        if (options.formats.empty()) continue;
+        return Fail(ErrorCode::kInvalidArgument, "{} has no {}: its {} inputs are not a multiple of {}", shape.model,
+                    kernels::Traits(format).name, shape.k, kernels::InnerStep(format));
+      }
       QUIRE_TRY(const Weights weights, MakeWeights(format, shape, options));
       for (const std::int64_t m : options.row_counts) {
         for (const KernelTable* table : tables) {

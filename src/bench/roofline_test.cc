@@ -125,6 +125,19 @@ TEST(KernelSpeed, SharedPrefixesAreCountedOnceAndMeasuredInBothWays) {
   EXPECT_EQ(ParseJson(KernelSpeedJson(rows), "rows").value().as_array()[3].at("prefix").as_int64(), 256);
 }
 
+TEST(KernelSpeed, FormatsThatAShapeCannotHaveAreLeftOutOrAnError) {
+  ThreadPool pool(1);
+  KernelSpeedOptions options{.isas = {"reference"},
+                             .row_counts = {1},
+                             .model = "qwen2.5-0.5b",
+                             .projection = "o_proj",  // 896 inputs, not a multiple of 256
+                             .repeats = 1,
+                             .working_set_bytes = 0};
+  EXPECT_FALSE(RunKernelSpeed(&pool, options).value().empty());
+  options.formats = {kernels::WeightFormat::kInt4Super};
+  EXPECT_EQ(RunKernelSpeed(&pool, options).error().message,
+            "qwen2.5-0.5b has no int4k: its 896 inputs are not a multiple of 256");
+}
 TEST(KernelSpeed, AnUnknownTierIsAnError) {
   ThreadPool pool(1);
   EXPECT_FALSE(RunKernelSpeed(&pool, {.isas = {"sse9"}}).has_value());
