@@ -23,17 +23,17 @@ namespace {
 std::atomic<std::int64_t> allocations{0};
 }  // namespace
 
-// Counts what the program allocates: a step must not.
-void* operator new(std::size_t size) {
+// Counts what the program allocates: a step must not. Weak, because ThreadSanitizer has its own; there nothing is counted.
+[[gnu::weak]] void* operator new(std::size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   void* memory = std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) std::abort();
   return memory;
 }
-void operator delete(void* memory) noexcept {
+[[gnu::weak]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
