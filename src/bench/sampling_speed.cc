@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "engine/engine.h"
 #include "engine/model_runner.h"
+#include "models/model_decorator.h"
 
 namespace quire::bench {
 namespace {
@@ -31,32 +32,22 @@ class Stopwatch {
 };
 
 // A model whose time is taken.
-class TimedModel final : public models::Model {
+class TimedModel final : public models::ModelDecorator {
  public:
   // Both outlive it.
-  TimedModel(const models::Model* model, double* seconds) : model_(model), seconds_(seconds) {}
+  TimedModel(const models::Model* model, double* seconds) : ModelDecorator(model), seconds_(seconds) {}
 
-  const weights::ModelConfig& config() const override { return model_->config(); }
-  std::int64_t num_parameters() const override { return model_->num_parameters(); }
-  std::int64_t weight_bytes() const override { return model_->weight_bytes(); }
-  std::string weight_formats() const override { return model_->weight_formats(); }
-  kernels::KvLayout kv_layout() const override { return model_->kv_layout(); }
-  std::size_t WorkspaceBytes(const kernels::KernelTable& kernels, int num_threads, int num_tokens,
-                             int num_logit_rows) const override {
-    return model_->WorkspaceBytes(kernels, num_threads, num_tokens, num_logit_rows);
-  }
   void ForwardHidden(const nn::ExecContext& context, const models::ForwardBatch& batch, nn::KvPool* kv,
                      float* hidden) const override {
     const Stopwatch stopwatch(seconds_);
-    model_->ForwardHidden(context, batch, kv, hidden);
+    ModelDecorator::ForwardHidden(context, batch, kv, hidden);
   }
   void Logits(const nn::ExecContext& context, const float* hidden, int num_rows, float* logits) const override {
     const Stopwatch stopwatch(seconds_);
-    model_->Logits(context, hidden, num_rows, logits);
+    ModelDecorator::Logits(context, hidden, num_rows, logits);
   }
 
  private:
-  const models::Model* const model_;
   double* const seconds_;
 };
 

@@ -16,6 +16,7 @@
 
 #include "base/json.h"
 #include "engine/loader.h"
+#include "models/model_decorator.h"
 #include "models/planted_outliers.h"
 #include "nn/attention.h"
 
@@ -132,33 +133,20 @@ TEST(VerifyTest, SlidingWindowsKeepThePromise) {
 }
 
 // A model whose forward passes are watched, or disturbed.
-class WatchedModel final : public models::Model {
+class WatchedModel final : public models::ModelDecorator {
  public:
   // Called after each pass; `hidden` is what it made.
   using AfterForward = std::function<void(const nn::ExecContext&, const models::ForwardBatch&, float* hidden)>;
   WatchedModel(const models::Model* model, AfterForward after_forward)
-      : model_(model), after_forward_(std::move(after_forward)) {}
+      : ModelDecorator(model), after_forward_(std::move(after_forward)) {}
 
-  const weights::ModelConfig& config() const override { return model_->config(); }
-  std::int64_t num_parameters() const override { return model_->num_parameters(); }
-  std::int64_t weight_bytes() const override { return model_->weight_bytes(); }
-  std::string weight_formats() const override { return model_->weight_formats(); }
-  kernels::KvLayout kv_layout() const override { return model_->kv_layout(); }
-  std::size_t WorkspaceBytes(const kernels::KernelTable& kernels, int num_threads, int num_tokens,
-                             int num_logit_rows) const override {
-    return model_->WorkspaceBytes(kernels, num_threads, num_tokens, num_logit_rows);
-  }
   void ForwardHidden(const nn::ExecContext& context, const models::ForwardBatch& batch, nn::KvPool* kv,
                      float* hidden) const override {
-    model_->ForwardHidden(context, batch, kv, hidden);
+    ModelDecorator::ForwardHidden(context, batch, kv, hidden);
     after_forward_(context, batch, hidden);
-  }
-  void Logits(const nn::ExecContext& context, const float* hidden, int num_rows, float* logits) const override {
-    model_->Logits(context, hidden, num_rows, logits);
   }
 
  private:
-  const models::Model* model_;
   AfterForward after_forward_;
 };
 
