@@ -116,12 +116,8 @@ void AddSamplingBench(CLI::App* bench, CommandSlot* slot) {
   measurement.Field("repeats", flags->options.repeats, "measurements; medians are reported");
   FlagVisitor engine(command, "Engine");
   engine.Field("model", flags->load.model, "a Hugging Face folder or a .gguf file (default: the demo model)");
-  engine.Field("threads", flags->load.num_threads, "threads that compute; 0: one for each core that may be used");
-  engine.Field("isa", flags->load.isa, "kernel tier; default: the variable QUIRE_ISA, or the best that this CPU has");
-  engine.Field("quantization",
-               Choice(flags->load.quantization, weights::QuantizationName, weights::ParseQuantization,
-                      "none, int8, int4 or fp8"),
-               "quantise the model while it is loaded");
+  AddComputeFields(&flags->load, &engine);
+  engine.Field("quantization", QuantizationChoice(flags->load.quantization), "quantise the model while it is loaded");
   SetRun(command, slot, "bench sampling", [flags] {
     const Result<> run = RunSamplingBench(*flags);
     return run ? kExitSuccess : ReportError("bench sampling", run.error());

@@ -13,8 +13,19 @@
 
 namespace quire::cli {
 
+// What every command that loads a model without an engine around it computes with.
+inline void AddComputeFields(engine::EngineOptions* options, FlagVisitor* visitor) {
+  visitor->Field("threads", options->num_threads, "threads that compute; 0: one for each core that may be used");
+  visitor->Field("isa", options->isa, "kernel tier; default: the variable QUIRE_ISA, or the best that this CPU has");
+}
+
 template <typename T, typename Config>
 concept ConfigOf = std::same_as<std::remove_const_t<T>, Config>;
+
+template <ConfigOf<weights::Quantization> Quantization>
+ChoiceField QuantizationChoice(Quantization& field) {
+  return Choice(field, weights::QuantizationName, weights::ParseQuantization, "none, int8, int4 or fp8");
+}
 
 template <ConfigOf<engine::EngineOptions> Config, typename Visitor>
 void VisitFields(Config& config, Visitor& visitor) {
@@ -32,10 +43,8 @@ void VisitFields(Config& config, Visitor& visitor) {
                 Choice(config.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype,
                        "auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4"),
                 "type of cached keys and values; smaller ones hold more tokens in the same memory");
-  visitor.Field(
-      "quantization",
-      Choice(config.quantization, weights::QuantizationName, weights::ParseQuantization, "none, int8, int4 or fp8"),
-      "quantise a model in F32, F16 or BF16 while it is loaded");
+  visitor.Field("quantization", QuantizationChoice(config.quantization),
+                "quantise a model in F32, F16 or BF16 while it is loaded");
   visitor.Field(
       "quantization-report", config.quantization_report,
       "file to write the relative RMS error of each quantised matrix to, and how many of its columns were kept in "
@@ -56,9 +65,10 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "folder), a folder, a file that ends in .packed, or off; read: before it reads only. Default: the "
                 "variable QUIRE_PACKED_CACHE, or read:auto");
   visitor.Field("threads", config.num_threads, "threads that compute; 0: one for each core that may be used");
-  visitor.Field("isa", config.isa,
-                "kernel tier: reference, avx2, avx512, avx512vnni, avx512bf16, amx, or auto: the best that this CPU has. "
-                "Default: the variable QUIRE_ISA, or auto");
+  visitor.Field(
+      "isa", config.isa,
+      "kernel tier: reference, avx2, avx512, avx512vnni, avx512bf16, amx, or auto: the best that this CPU has. "
+      "Default: the variable QUIRE_ISA, or auto");
 }
 
 template <ConfigOf<server::ServerConfig> Config, typename Visitor>

@@ -82,9 +82,7 @@ void AddPackCommand(CLI::App* app, CommandSlot* slot) {
                    "a folder, or a file that ends in .packed (default: quire under $XDG_CACHE_HOME or ~/.cache)")
       ->type_name("PATH");
   FlagVisitor visitor(command, command->option_defaults()->get_group());  // among the others
-  visitor.Field("quantization",
-                Choice(flags->load.quantization, weights::QuantizationName, weights::ParseQuantization,
-                       "none, int8, int4 or fp8"),
+  visitor.Field("quantization", QuantizationChoice(flags->load.quantization),
                 "quantise a model in F32, F16 or BF16 while it is packed; the file is for starts with the same value");
   command->add_option("--threads", flags->load.num_threads, "threads that pack; 0: one for each core that may be used")
       ->capture_default_str();

@@ -177,15 +177,12 @@ void AddPerplexityCommand(CLI::App* app, CommandSlot* slot) {
   command->add_option("--max-windows", flags->options.max_windows, "only the first windows of the text; 0: all")
       ->capture_default_str();
   FlagVisitor engine(command, "Engine");
-  engine.Field("threads", flags->load.num_threads, "threads that compute; 0: one for each core that may be used");
-  engine.Field("isa", flags->load.isa, "kernel tier; default: the variable QUIRE_ISA, or the best that this CPU has");
+  AddComputeFields(&flags->load, &engine);
   engine.Field("kv-cache-dtype",
                Choice(flags->load.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype,
                       "auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4"),
                "type of cached keys and values; the reference has BF16 where this is smaller");
-  engine.Field("quantization",
-               Choice(flags->load.quantization, weights::QuantizationName, weights::ParseQuantization,
-                      "none, int8, int4 or fp8"),
+  engine.Field("quantization", QuantizationChoice(flags->load.quantization),
                "quantise the model while it is loaded; the reference stays as it is");
   engine.Field("quantization-report", flags->load.quantization_report,
                "file to write the relative RMS error of each quantised matrix to, the worst first");

@@ -92,10 +92,7 @@ void AddVerifyCommand(CLI::App* app, CommandSlot* slot) {
       ->type_name("NAME")
       ->default_str("bf16");
   FlagVisitor visitor(command, command->option_defaults()->get_group());  // among the others
-  visitor.Field(
-      "quantization",
-      Choice(flags->quantization, weights::QuantizationName, weights::ParseQuantization, "none, int8, int4 or fp8"),
-      "quantise the model while it is loaded");
+  visitor.Field("quantization", QuantizationChoice(flags->quantization), "quantise the model while it is loaded");
   command->add_option("--num-requests", flags->options.num_requests, "requests of a schedule")->capture_default_str();
   command->add_option("--max-tokens", flags->options.max_tokens, "tokens generated for each")->capture_default_str();
   command->add_option("--max-threads", flags->options.max_threads, "threads of the schedules with several")
