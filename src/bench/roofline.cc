@@ -115,40 +115,28 @@ void Bf16Zmm() {
 }
 QUIRE_TARGET_END
 
-// Products of 16 rows × 64 bytes with 16 outputs × 64 bytes, into four sums. No target region: the compiler does not look
-// into assembly.
-class TileLoops {
- public:
-  static void Int8() {
-    Configure();
-    for (std::int64_t i = 0; i < kRounds; ++i) {
-      __asm__ volatile(
-          "tdpbssd %tmm6, %tmm4, %tmm0\n\ttdpbssd %tmm7, %tmm4, %tmm1\n\t"
-          "tdpbssd %tmm6, %tmm5, %tmm2\n\ttdpbssd %tmm7, %tmm5, %tmm3");
-    }
-    __asm__ volatile("tilerelease");
-  }
-  static void Bf16() {
-    Configure();
-    for (std::int64_t i = 0; i < kRounds; ++i) {
-      __asm__ volatile(
-          "tdpbf16ps %tmm6, %tmm4, %tmm0\n\ttdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
-          "tdpbf16ps %tmm6, %tmm5, %tmm2\n\ttdpbf16ps %tmm7, %tmm5, %tmm3");
-    }
-    __asm__ volatile("tilerelease");
-  }
-  static constexpr double kProducts = 4.0 * 16 * 16 * kRounds;  // of 64 bytes with 64 bytes
+#include "kernels/simd/amx_instructions.inl.h"
 
- private:
-  static void Configure() {
-    struct alignas(64) {  // Intel's layout
-      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+// Products of 16 rows × 64 bytes with 16 outputs × 64 bytes, into four sums.
+constexpr double kTileProducts = 4.0 * 16 * 16 * kRounds;  // of 64 bytes with 64 bytes
+void Int8Tiles() {
+  const MatrixTiles tiles(16, 64);
+  for (std::int64_t i = 0; i < kRounds; ++i) {
+    MatrixDotInt8<0, 4, 6>();
+    MatrixDotInt8<1, 4, 7>();
+    MatrixDotInt8<2, 5, 6>();
+    MatrixDotInt8<3, 5, 7>();
   }
-};
+}
+void Bf16Tiles() {
+  const MatrixTiles tiles(16, 64);
+  for (std::int64_t i = 0; i < kRounds; ++i) {
+    MatrixDotBf16<0, 4, 6>();
+    MatrixDotBf16<1, 4, 7>();
+    MatrixDotBf16<2, 5, 6>();
+    MatrixDotBf16<3, 5, 7>();
+  }
+}
 
 double SecondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -177,10 +165,10 @@ Loop LoopFor(Limit limit, const kernels::CpuFeatures& cpu) {
       return cpu.avx2 ? Loop{&FmaYmm, kInstructions * 8 * 2} : Loop{};
     case Limit::kInt8Tiles:
       if (!cpu.amx || !kernels::RequestTileRegisters()) return {};
-      return {&TileLoops::Int8, TileLoops::kProducts * 64 * 2};
+      return {&Int8Tiles, kTileProducts * 64 * 2};
     case Limit::kBf16Tiles:
       if (!cpu.amx || !kernels::RequestTileRegisters()) return {};
-      return {&TileLoops::Bf16, TileLoops::kProducts * 32 * 2};
+      return {&Bf16Tiles, kTileProducts * 32 * 2};
   }
   return {};
 }
@@ -232,7 +220,7 @@ double Roofline::Measure(Limit limit) {
 }
 
 RooflineResult MeasureRoofline(Roofline* roofline, int num_threads, int repeats) {
-  constexpr std::array kLimits = {Limit::kReadBandwidth, Limit::kInt8, Limit::kBf16,
+  constexpr std::array kLimits = {Limit::kReadBandwidth, Limit::kInt8,      Limit::kBf16,
                                   Limit::kFma,           Limit::kInt8Tiles, Limit::kBf16Tiles};
   std::array<std::vector<double>, kLimits.size()> samples;
   for (int i = 0; i < repeats; ++i) {
