@@ -7,6 +7,19 @@ inline ActivationKind KindOf(WeightFormat format) {
   return ActivationKind::kF32;
 }
 
+// Of tiers with matrix tiles.
+template <typename Format>
+void GemmPairsMatrix(const GemmArgs& args);
+
+template <typename Format>
+inline void GemmPairs(ActivationKind kind, const GemmArgs& args) {
+  if constexpr (kMatrixTiles) {
+    GemmPairsMatrix<Format>(args);
+  } else {
+    GemmFloat<Format>(kind, args);
+  }
+}
+
 inline void Gemm(const GemmArgs& args) {
   const WeightFormat format = args.weights->format;
   if (args.weights->k == 0) {  // an empty sum
@@ -24,7 +37,7 @@ inline void Gemm(const GemmArgs& args) {
     case WeightFormat::kF16:
       return GemmFloat<F16Weights>(KindOf(format), args);
     case WeightFormat::kBf16:
-      return GemmFloat<Bf16Weights>(KindOf(format), args);
+      return GemmPairs<Bf16Weights>(KindOf(format), args);
     case WeightFormat::kInt8Group32:
       return GemmInt8<WeightFormat::kInt8Group32>(args);
     case WeightFormat::kInt8Group32F32:

@@ -152,13 +152,8 @@ inline void FloatPanels(const FloatWalk& walk, const GemmArgs& args, std::int64_
   if constexpr (P > 1) FloatPanels<Format, kMinRows, R, P / 2, kStream>(walk, args, begin);
 }
 
-// Of tiers with matrix tiles.
-template <typename Format>
-void GemmPairsMatrix(const GemmArgs& args);
-
 template <typename Format>
 inline void GemmFloat(ActivationKind kind, const GemmArgs& args) {
-  if constexpr (kMatrixTiles && std::is_same_v<Format, Bf16Weights>) return GemmPairsMatrix<Format>(args);
   const std::int64_t k = args.weights->k;
   const std::int64_t num_steps = (k + Format::kInner - 1) / Format::kInner;
   const FloatWalk walk{.row_bytes = ActivationRowBytes(kind, k),
