@@ -30,13 +30,14 @@ struct PreparedLayout {
   }
 };
 
-// How many panels a thread takes at a time, at most: enough for the kernel's parallel streams, few enough
-// that a thread that was held up does not hold up the others.
-constexpr std::int64_t kPanelsPerTask = 8, kPanelsPerShortTask = 32;
+// How many panels a thread takes at a time, at most: enough for the kernel's parallel streams, few enough that a thread that
+// was held up does not hold up the others. With few rows a panel takes little time, and the first ones of a task are read from
+// memory without having been prefetched: those tasks are longer.
+constexpr std::int64_t kPanelsPerTask = 8, kPanelsPerFewRowsTask = 32;
 // Rows of prepared activations that are worked on together, so that they stay in the second-level cache.
 constexpr std::int64_t kRowsPerTask = 512;
-constexpr std::int64_t kManyRows = 65;
-// Rows whose outliers are multiplied together: their outputs lie on the stack, 8 KiB.
+constexpr std::int64_t kFewRows = 64;
+// Rows whose outliers are multiplied together: their outputs lie on the stack, 32 KiB.
 constexpr std::int64_t kOutlierRows = 16;
 // Values of a row that Embed puts into their columns; no fewer than weights/outlier_columns.h keeps.
 constexpr std::int64_t kEmbeddingOutliersMax = 64;
@@ -202,9 +203,9 @@ void Linear::MultiplyPanels(const kernels::KernelTable& kernels, const std::byte
 void Linear::AddOutliers(const kernels::KernelTable& kernels, const Segment& segment, const std::byte* activations,
                          std::int64_t num_rows, std::int64_t panel_begin, std::int64_t panel_end, float* out,
                          std::int64_t ld_out) const {
-  CHECK(panel_end - panel_begin <= kPanelsPerShortTask);
-  alignas(kCacheLineBytes) std::array<float, kOutlierRows * kPanelsPerShortTask * kernels::kPanelWidth> sums;
-  constexpr std::int64_t kLdSums = kPanelsPerShortTask * kernels::kPanelWidth;
+  CHECK(panel_end - panel_begin <= kPanelsPerFewRowsTask);
+  alignas(kCacheLineBytes) std::array<float, kOutlierRows * kPanelsPerFewRowsTask * kernels::kPanelWidth> sums;
+  constexpr std::int64_t kLdSums = kPanelsPerFewRowsTask * kernels::kPanelWidth;
   const kernels::PackedMatrix weights = PanelsOf(segment.outliers, panel_begin, panel_end);
   for (std::int64_t row = 0; row < num_rows; row += kOutlierRows) {
     const std::int64_t count = std::min(kOutlierRows, num_rows - row);
@@ -224,12 +225,12 @@ void Linear::AddOutliers(const kernels::KernelTable& kernels, const Segment& seg
 void Linear::Multiply(const ExecContext& context, const std::byte* prepared, std::int64_t num_rows, float* y,
                       std::int64_t ld_y) const {
   const std::int64_t row_tasks = (num_rows + kRowsPerTask - 1) / kRowsPerTask;
-  // Where there are so many panels, two tasks for every thread at least; eight when a task is long, so that none waits
-  // long for the last one.
-  const std::int64_t tasks_wanted = (num_rows < kManyRows ? 2 : 8) * context.pool->num_threads();
-  const std::int64_t per_task =
-      std::clamp(num_panels_ * row_tasks / tasks_wanted, std::int64_t{num_rows < kManyRows ? 1 : 2},
-                 num_rows < kManyRows ? kPanelsPerShortTask : kPanelsPerTask);
+  // Where there are so many panels, two tasks for every thread at least; eight of many rows, which take long, so that none
+  // waits long for the last one.
+  const bool few = num_rows <= kFewRows;
+  const std::int64_t tasks_wanted = (few ? 2 : 8) * context.pool->num_threads();
+  const std::int64_t per_task = std::clamp(num_panels_ * row_tasks / tasks_wanted, std::int64_t{few ? 1 : 2},
+                                           few ? kPanelsPerFewRowsTask : kPanelsPerTask);
   const std::int64_t panel_tasks = (num_panels_ + per_task - 1) / per_task;
   const std::int64_t num_tasks = panel_tasks * row_tasks;
   const auto run = [&](std::int64_t task) {
