@@ -53,6 +53,7 @@ struct EngineEvent {
   std::vector<std::optional<PositionLogprobs>> prompt_logprobs;
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<TokenId> stop_token;  // set when a stop_token_ids entry (not EOS) ended the choice
+  bool ended_by_text = false;         // a stop string ended the choice, a beam; the last token's text completes it
   int num_cached_tokens = 0;          // prompt tokens that came from the prefix cache
   RequestTimes times;                 // in finishing events
   std::string error;                  // with kError

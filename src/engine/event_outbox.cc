@@ -18,6 +18,7 @@ void MergeInto(EngineEvent&& later, EngineEvent* earlier) {
   MoveToEnd(&later.prompt_logprobs, &earlier->prompt_logprobs);
   earlier->finish_reason = later.finish_reason;
   earlier->stop_token = later.stop_token;
+  earlier->ended_by_text = later.ended_by_text;
   earlier->num_cached_tokens = later.num_cached_tokens;
   earlier->times = later.times;
   earlier->error = std::move(later.error);

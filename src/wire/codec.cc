@@ -28,6 +28,7 @@ constexpr std::size_t kTextBytesMax = 64 << 10;  // paths, names, error messages
 constexpr int kLogprobCountMax = std::numeric_limits<std::uint16_t>::max();
 constexpr auto kLastErrorCode = ErrorCode::kInternal;
 constexpr auto kLastFinishReason = FinishReason::kError;
+constexpr auto kLastEarlyStopping = EarlyStopping::kNever;
 
 // ---- Encoding
 // ------------------------------------------------------------------------------------------------------
@@ -78,7 +79,8 @@ flatbuffers::Offset<fbs::Event> EncodeEvent(flatbuffers::FlatBufferBuilder& buil
                                 stamp(event.times.last_token), event.times.num_preemptions);
   return fbs::CreateEvent(builder, event.request.value(), event.choice, tokens, logprobs, counts, prompt_logprobs,
                           prompt_counts, static_cast<std::uint8_t>(event.finish_reason),
-                          event.stop_token ? event.stop_token->value() : -1, event.num_cached_tokens, &times, error);
+                          event.stop_token ? event.stop_token->value() : -1, event.num_cached_tokens, &times, error,
+                          event.ended_by_text);
 }
 
 // ---- Decoding
@@ -163,6 +165,7 @@ Result<EngineEvent> DecodeEvent(const fbs::Event& event) {
                  stamp(times->first_token()), stamp(times->last_token()),      times->num_preemptions()};
   }
   out.error = DecodeText(event.error());
+  out.ended_by_text = event.ended_by_text();
   return out;
 }
 
@@ -176,6 +179,23 @@ Result<Body> DecodeEvents(const fbs::Events& events) {
     }
   }
   return out;
+}
+
+Result<> DecodeBeam(const fbs::Submit& submit, GenerateRequest* out) {
+  QUIRE_TRY_VOID(NotNegative("beam_width", submit.beam_width()));
+  if (submit.early_stopping() > static_cast<std::uint8_t>(kLastEarlyStopping)) {
+    return Fail(ErrorCode::kCorrupt, "early_stopping {} does not exist", submit.early_stopping());
+  }
+  if (submit.beam_width() > 0) {
+    out->sampling.beam = {.width = submit.beam_width(),
+                          .length_penalty = submit.length_penalty(),
+                          .early_stopping = static_cast<EarlyStopping>(submit.early_stopping())};
+  }
+  if (submit.stop_strings() != nullptr) {
+    for (const flatbuffers::String* text : *submit.stop_strings()) out->stop.stop_strings.push_back(text->str());
+  }
+  out->stop.skip_special_tokens = submit.skip_special_tokens();
+  return {};
 }
 
 Result<Body> DecodeSubmit(const fbs::Submit& submit) {
@@ -204,6 +224,7 @@ Result<Body> DecodeSubmit(const fbs::Submit& submit) {
   out.stop.min_tokens = submit.min_tokens();
   out.stop.ignore_eos = submit.ignore_eos();
   out.stop.stop_token_ids = DecodeIds(submit.stop_token_ids());
+  QUIRE_TRY_VOID(DecodeBeam(submit, &out));
   return out;
 }
 
@@ -384,12 +405,16 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const GenerateReq
   const auto salt = flat.CreateString(request.cache_salt);
   const auto logit_bias = flat.CreateVectorOfStructs(biases);
   const auto stop_ids = EncodeIds(flat, request.stop.stop_token_ids);
+  const auto stop_strings = flat.CreateVectorOfStrings(request.stop.stop_strings);
+  const BeamParams beam = sampling.beam.value_or(BeamParams{.width = 0});
   return builder_->Finish(
       call, fbs::CreateSubmit(flat, request.id.value(), prompt, salt, sampling.temperature, sampling.top_k,
                               sampling.top_p, sampling.min_p, sampling.repetition_penalty, sampling.presence_penalty,
                               sampling.frequency_penalty, logit_bias, sampling.seed, sampling.n,
                               sampling.logprobs.value_or(-1), sampling.prompt_logprobs.value_or(-1),
-                              request.stop.max_tokens, request.stop.min_tokens, request.stop.ignore_eos, stop_ids));
+                              request.stop.max_tokens, request.stop.min_tokens, request.stop.ignore_eos, stop_ids,
+                              beam.width, beam.length_penalty, static_cast<std::uint8_t>(beam.early_stopping),
+                              stop_strings, request.stop.skip_special_tokens));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const AbortRequest& abort) {
@@ -442,7 +467,9 @@ std::size_t EncodedBytesMax(const EngineEvent& event) {
 }
 
 std::size_t EncodedBytesMax(const GenerateRequest& request) {
-  return 512 + (request.prompt.size() + request.stop.stop_token_ids.size()) * sizeof(std::int32_t) +
+  std::size_t text_bytes = 0;
+  for (const std::string& text : request.stop.stop_strings) text_bytes += text.size() + 16;
+  return 512 + text_bytes + (request.prompt.size() + request.stop.stop_token_ids.size()) * sizeof(std::int32_t) +
          request.cache_salt.size() + request.sampling.logit_bias.size() * sizeof(fbs::LogitBias);
 }
 

@@ -25,7 +25,7 @@ namespace quire::wire {
 
 // Both sides must speak the same version; the two processes are one program, so that there is nothing to
 // negotiate.
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 inline constexpr std::size_t kFramePrefixBytes = 4;
 // The largest message is the prompt logprobs of a long prompt: 128k positions × 21 entries × 12 bytes = 33

@@ -33,7 +33,9 @@ std::vector<std::byte> Sample(std::size_t which) {
   GenerateRequest request{.id = RequestId(1), .prompt = {TokenId(1), TokenId(2)}, .cache_salt = "salt"};
   request.sampling.logit_bias = {{TokenId(3), 1.f}};
   request.sampling.logprobs = 2;
+  request.sampling.beam = {.width = 2};
   request.stop.stop_token_ids = {TokenId(4)};
+  request.stop.stop_strings = {"stop"};
   const PositionLogprobs position{.chosen = {TokenId(1), -1.f, 1}, .top = {{TokenId(1), -1.f, 1}}};
   EngineEvent event{.request = RequestId(1), .choice = 1, .tokens = {TokenId(7)}, .logprobs = {position}};
   event.prompt_logprobs = {std::nullopt, position};

@@ -55,6 +55,7 @@ EngineEvent RandomEvent(std::mt19937& random) {
   }
   event.finish_reason = static_cast<FinishReason>(random() % 5);
   if (random() % 2 != 0) event.stop_token = TokenId(static_cast<int>(random() % 100));
+  event.ended_by_text = random() % 2 != 0;
   event.num_cached_tokens = static_cast<int>(random() % 100);
   event.times.queued = TimePoint(Duration(static_cast<std::int64_t>(random())));
   event.times.last_token = TimePoint(Duration(std::numeric_limits<std::int64_t>::max()));
@@ -71,6 +72,7 @@ void ExpectEqual(const EngineEvent& a, const EngineEvent& b) {
   EXPECT_EQ(a.prompt_logprobs, b.prompt_logprobs);
   EXPECT_EQ(a.finish_reason, b.finish_reason);
   EXPECT_EQ(a.stop_token, b.stop_token);
+  EXPECT_EQ(a.ended_by_text, b.ended_by_text);
   EXPECT_EQ(a.num_cached_tokens, b.num_cached_tokens);
   EXPECT_EQ(a.times.queued, b.times.queued);
   EXPECT_EQ(a.times.last_token, b.times.last_token);
@@ -128,8 +130,14 @@ TEST(Codec, RequestsSurvive) {
                       .seed = ~std::uint64_t{0},
                       .n = 3,
                       .logprobs = 0,
-                      .prompt_logprobs = 5};
-  request.stop = {.max_tokens = 100, .min_tokens = 3, .ignore_eos = true, .stop_token_ids = {TokenId(9)}};
+                      .prompt_logprobs = 5,
+                      .beam = BeamParams{.width = 4, .length_penalty = -0.5, .early_stopping = EarlyStopping::kNever}};
+  request.stop = {.max_tokens = 100,
+                  .min_tokens = 3,
+                  .ignore_eos = true,
+                  .stop_token_ids = {TokenId(9)},
+                  .stop_strings = {"a", std::string(5000, 'b')},
+                  .skip_special_tokens = false};
   EXPECT_GE(EncodedBytesMax(request), Encoder().Encode(0, request).size());
   const GenerateRequest decoded = RoundTrip(request);
   EXPECT_EQ(decoded.id, request.id);
@@ -151,7 +159,14 @@ TEST(Codec, RequestsSurvive) {
   EXPECT_EQ(decoded.stop.min_tokens, request.stop.min_tokens);
   EXPECT_EQ(decoded.stop.ignore_eos, request.stop.ignore_eos);
   EXPECT_EQ(decoded.stop.stop_token_ids, request.stop.stop_token_ids);
+  EXPECT_EQ(decoded.sampling.beam, request.sampling.beam);
+  EXPECT_EQ(decoded.stop.stop_strings, request.stop.stop_strings);
+  EXPECT_EQ(decoded.stop.skip_special_tokens, request.stop.skip_special_tokens);
 
+  request.sampling.beam.reset();
+  EXPECT_FALSE(RoundTrip(request).sampling.beam.has_value());
+  request.sampling.beam.emplace();
+  EXPECT_EQ(RoundTrip(request).sampling.beam, BeamParams{});
   request.sampling.logprobs.reset();
   request.sampling.prompt_logprobs.reset();
   EXPECT_FALSE(RoundTrip(request).sampling.logprobs.has_value());
@@ -222,6 +237,12 @@ TEST(Codec, WhatIsOutOfRangeIsRefused) {
   event = {.tokens = {TokenId(1)}};
   event.logprobs.resize(2);  // more positions than tokens
   EXPECT_TRUE(event_is_refused(event));
+  GenerateRequest request;
+  EXPECT_FALSE(refused(request));
+  request.sampling.beam = {.early_stopping = static_cast<EarlyStopping>(3)};
+  EXPECT_TRUE(refused(request));
+  request.sampling.beam = {.width = -1};
+  EXPECT_TRUE(refused(request));
   EXPECT_TRUE(refused(EngineInfo{}));  // a vocabulary of 0
   EXPECT_TRUE(refused(EngineStats{.num_requests_running = -1}));
   EXPECT_TRUE(refused(EngineStats{.step_tokens_histogram = std::vector<std::uint64_t>(100)}));

@@ -20,6 +20,7 @@ void MergeEvent(EngineEvent next, EngineEvent* event) {
   MoveAppend(next.prompt_logprobs, &event->prompt_logprobs);
   event->finish_reason = next.finish_reason;
   event->stop_token = next.stop_token;
+  event->ended_by_text = next.ended_by_text;
   event->num_cached_tokens = std::max(event->num_cached_tokens, next.num_cached_tokens);
   event->times = next.times;
   event->error = std::move(next.error);

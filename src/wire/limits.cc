@@ -45,6 +45,10 @@ Result<> CheckSampling(const SamplingParams& sampling, int vocab_size) {
     QUIRE_TRY_VOID(CheckRange("logit_bias", bias, -100, 100));
   }
   QUIRE_TRY_VOID(CheckRange("n", sampling.n, 1, kNumChoicesMax));
+  if (sampling.beam) {
+    QUIRE_TRY_VOID(CheckRange("best_of", sampling.beam->width, 1, kNumChoicesMax));
+    QUIRE_TRY_VOID(CheckRange("length_penalty", sampling.beam->length_penalty, -10, 10));
+  }
   QUIRE_TRY_VOID(CheckRange("logprobs", sampling.logprobs.value_or(0), 0, vocab_size));
   return CheckRange("prompt_logprobs", sampling.prompt_logprobs.value_or(0), 0, vocab_size);
 }
@@ -64,6 +68,12 @@ Result<> CheckRequest(const GenerateRequest& request, const EngineInfo& info) {
   QUIRE_TRY_VOID(
       CheckCount("stop_token_ids", request.stop.stop_token_ids.size(), static_cast<std::size_t>(info.vocab_size)));
   QUIRE_TRY_VOID(CheckIds("stop_token_ids", request.stop.stop_token_ids, info.vocab_size));
+  QUIRE_TRY_VOID(CheckCount("stop", request.stop.stop_strings.size(), kStopStringsMax));
+  for (const std::string& text : request.stop.stop_strings) {
+    if (text.empty() || text.size() > kStopStringBytesMax) {
+      return FailParam("stop", "stop has a text of {} bytes; 1 to {} are allowed", text.size(), kStopStringBytesMax);
+    }
+  }
   if (request.cache_salt.size() > kCacheSaltBytesMax) {
     return FailParam("cache_salt", "cache_salt has {} bytes; at most {} are allowed", request.cache_salt.size(),
                      kCacheSaltBytesMax);

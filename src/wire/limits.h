@@ -12,6 +12,8 @@ namespace quire::wire {
 
 inline constexpr int kNumChoicesMax = 16384;
 inline constexpr int kCacheSaltBytesMax = 64 << 10;
+inline constexpr int kStopStringsMax = 256;
+inline constexpr int kStopStringBytesMax = 64 << 10;
 
 // kInvalidArgument, naming the field as the API calls it.
 Result<> CheckRequest(const GenerateRequest& request, const EngineInfo& info);

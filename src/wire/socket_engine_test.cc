@@ -454,6 +454,10 @@ TEST(CheckRequest, HoldsEveryFieldAgainstItsRange) {
   EXPECT_EQ(blames([](GenerateRequest& r) { r.sampling.n = 1 << 30; }), "n");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.sampling.logprobs = 1001; }), "logprobs");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.sampling.prompt_logprobs = 1001; }), "prompt_logprobs");
+  EXPECT_EQ(blames([](GenerateRequest& r) { r.sampling.beam = {.width = 1 << 30}; }), "best_of");
+  EXPECT_EQ(blames([&](GenerateRequest& r) { r.sampling.beam = {.length_penalty = nan}; }), "length_penalty");
+  EXPECT_EQ(blames([](GenerateRequest& r) { r.stop.stop_strings = {"a", ""}; }), "stop");
+  EXPECT_EQ(blames([](GenerateRequest& r) { r.stop.stop_strings.assign(1000, "a"); }), "stop");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.stop.max_tokens = -1; }), "max_tokens");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.stop.min_tokens = -1; }), "min_tokens");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.stop.stop_token_ids = {TokenId(1000)}; }), "stop_token_ids");
