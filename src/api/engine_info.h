@@ -40,6 +40,11 @@ struct EngineStats {
   std::uint64_t prefix_cache_hits = 0;     // tokens found
   std::uint64_t prefix_cache_evicted_blocks = 0;
   std::uint64_t preemptions = 0;
+  int num_swap_blocks_total = 0;
+  int num_swap_blocks_used = 0;        // by preempted sequences
+  std::uint64_t swap_preemptions = 0;  // of the preemptions, those that saved keys and values
+  std::uint64_t swapped_out_blocks = 0;
+  std::uint64_t swapped_in_blocks = 0;
   std::uint64_t steps = 0;
   // Counts of steps by number of tokens in the step; bucket i holds steps with at most kStepTokenBuckets[i] tokens
   // and more than the one before; one more bucket for the rest.

@@ -54,6 +54,14 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "--kv-memory-fraction");
   visitor.Field("kv-memory-fraction", config.kv_memory_fraction,
                 "share of the free memory that --kv-memory 0 takes, once the weights are loaded");
+  visitor.Field(
+      "swap-memory", Bytes(config.swap_memory_bytes),
+      "memory besides --kv-memory where preempted sequences leave their keys and values, such as 1GiB; 0: none, "
+      "they are computed again");
+  visitor.Field("preemption-mode",
+                Choice(config.preemption_mode, sched::PreemptionModeName, sched::ParsePreemptionMode,
+                       "auto (whatever costs less), recompute or swap"),
+                "what becomes of the keys and values of a preempted sequence");
   visitor.Field("enable-prefix-caching", config.enable_prefix_caching,
                 "keep the keys and values of prompts for later prompts that begin the same");
   visitor.Field("scheduling-policy",

@@ -16,7 +16,9 @@ Result<> EngineConfig::Validate() const {
 }
 
 Engine::Engine(const EngineConfig& config, Runner* runner, const Clock* clock)
-    : runner_(runner), clock_(clock), scheduler_(config.scheduler, config.eos_token_ids) {}
+    : runner_(runner), clock_(clock), scheduler_(config.scheduler, config.eos_token_ids) {
+  meter_.MeasureCopies(config.scheduler.num_blocks, config.scheduler.num_swap_blocks, runner, *clock);
+}
 
 Result<> Engine::Add(GenerateRequest request, TimePoint queued) {
   return scheduler_.Add(std::move(request), queued);
@@ -31,11 +33,15 @@ Result<> Engine::Step(std::vector<EngineEvent>* events) {
     found.logprobs.clear();
     found.prompt_logprobs.clear();
   }
+  const TimePoint start = clock_->Now();
   if (Result<> ran = runner_->Run(plan_, &result_); !ran.has_value()) {
     scheduler_.Fail(plan_, ran.error(), events);
     return ran;
   }
-  scheduler_.Commit(plan_, &result_, clock_->Now(), events);
+  const TimePoint end = clock_->Now();
+  meter_.ObserveStep(plan_.num_tokens, end - start);
+  scheduler_.SetPreemptionCosts(meter_.costs());
+  scheduler_.Commit(plan_, &result_, end, events);
   return {};
 }
 

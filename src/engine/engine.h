@@ -10,6 +10,7 @@
 #include "api/request.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/preemption_meter.h"
 #include "engine/runner.h"
 #include "sched/batch_plan.h"
 #include "sched/scheduler.h"
@@ -51,6 +52,7 @@ class Engine final {
   Runner* const runner_;
   const Clock* const clock_;
   sched::Scheduler scheduler_;
+  PreemptionMeter meter_;
   sched::BatchPlan plan_;     // reused
   sched::StepResult result_;  // reused
 };

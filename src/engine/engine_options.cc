@@ -47,6 +47,10 @@ Result<> EngineOptions::Validate() const {
     return FailParam("quantization_report", "there is nothing to report without a quantization");
   }
   QUIRE_TRY_VOID(InRange("kv_memory_bytes", kv_memory_bytes, 0, INT64_MAX));
+  QUIRE_TRY_VOID(InRange("swap_memory_bytes", swap_memory_bytes, 0, INT64_MAX));
+  if (preemption_mode == sched::PreemptionMode::kSwap && swap_memory_bytes == 0) {
+    return FailParam("preemption_mode", "preemption_mode is swap, but swap_memory_bytes is 0: give it memory");
+  }
   if (!(kv_memory_fraction > 0 && kv_memory_fraction <= 1)) {
     return FailParam("kv_memory_fraction", "kv_memory_fraction is {}; it must lie above 0 and at most at 1",
                      kv_memory_fraction);

@@ -19,9 +19,11 @@ struct EngineOptions {
   std::string isa;              // kernel tier; "" or "auto": the best that this CPU runs
   kernels::KvDtype kv_dtype = kernels::KvDtype::kBf16;
   weights::Quantization quantization = weights::Quantization::kNone;  // of a model in F32, F16 or BF16, as it is loaded
-  std::string quantization_report;    // a file for the error of each matrix, see QuantizationTable; "": none
-  std::int64_t kv_memory_bytes = 0;   // of keys and values; 0: kv_memory_fraction decides
-  double kv_memory_fraction = 0.6;    // of the memory that is available once the weights are loaded; in (0, 1]
+  std::string quantization_report;     // a file for the error of each matrix, see QuantizationTable; "": none
+  std::int64_t kv_memory_bytes = 0;    // of keys and values; 0: kv_memory_fraction decides
+  double kv_memory_fraction = 0.6;     // of the memory that is available once the weights are loaded; in (0, 1]
+  std::int64_t swap_memory_bytes = 0;  // besides, for the keys and values of preempted sequences
+  sched::PreemptionMode preemption_mode = sched::PreemptionMode::kAuto;
   int max_model_len = 0;              // prompt and output of a choice, tokens; 0: what the model was made for, or as
                                       // much of it as fits into the memory
   int max_num_seqs = 256;             // choices that run at a time

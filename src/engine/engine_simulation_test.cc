@@ -71,7 +71,8 @@ class Simulation {
   explicit Simulation(std::uint64_t seed)
       : random_(seed),
         config_(DrawConfig()),
-        runner_(config_.scheduler.num_blocks, config_.scheduler.block_size, config_.scheduler.vocab_size),
+        runner_(config_.scheduler.num_blocks + config_.scheduler.num_swap_blocks, config_.scheduler.block_size,
+                config_.scheduler.vocab_size),
         engine_(config_, &runner_, &clock_) {
     runner_.Watch(&engine_.scheduler().kv().allocator());
     // Prompts are cut from a few texts, so that they share prefixes of all lengths.
@@ -80,7 +81,7 @@ class Simulation {
 
   // What happened, so that the test can tell that the simulations reach what they are for.
   struct Counts {
-    std::uint64_t preemptions = 0, cache_hits = 0, evictions = 0, generated = 0;
+    std::uint64_t preemptions = 0, swaps = 0, swapped_in = 0, cache_hits = 0, evictions = 0, generated = 0;
     int finished = 0, aborted = 0, failed = 0, refused = 0;
   };
   const Counts& counts() const { return counts_; }
@@ -136,6 +137,8 @@ class Simulation {
     const int least = (scheduler.max_model_len + scheduler.block_size - 1) / scheduler.block_size;
     scheduler.num_blocks = Chance(60) ? least + Draw(0, 3) : least * Draw(1, 20);
     if (Chance(10)) scheduler.num_blocks = std::max(1, least / 2);
+    if (Chance(50)) scheduler.num_swap_blocks = Draw(1, 2 * scheduler.num_blocks);
+    scheduler.preemption_mode = Chance(80) ? sched::PreemptionMode::kSwap : sched::PreemptionMode::kAuto;
     scheduler.max_num_batched_tokens = OneOf({1, 2, 5, 16, 64, 512});
     scheduler.max_num_seqs = OneOf({1, 2, 3, 8, 32});
     scheduler.max_chunk_tokens = OneOf({0, 0, 1, 7});
@@ -265,10 +268,13 @@ class Simulation {
     EngineStats stats;
     engine_.scheduler().ReadStats(&stats);
     counts_.preemptions = stats.preemptions;
+    counts_.swaps = stats.swap_preemptions;
+    counts_.swapped_in = stats.swapped_in_blocks;
     counts_.cache_hits = stats.prefix_cache_hits;
     counts_.evictions = stats.prefix_cache_evicted_blocks;
     counts_.generated = stats.generation_tokens;
     const kv::KvManager& kv = engine_.scheduler().kv();
+    ASSERT_EQ(kv.num_used_swap_blocks(), 0);
     ASSERT_EQ(kv.num_free_blocks() + kv.num_evictable_blocks(), kv.num_blocks());
     engine_.ResetPrefixCache();
     ASSERT_EQ(kv.num_free_blocks(), kv.num_blocks());
@@ -309,6 +315,8 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
     if (HasFailure()) return;
     const Simulation::Counts& counts = simulation.counts();
     sum.preemptions += counts.preemptions;
+    sum.swaps += counts.swaps;
+    sum.swapped_in += counts.swapped_in;
     sum.cache_hits += counts.cache_hits;
     sum.evictions += counts.evictions;
     sum.generated += counts.generated;
@@ -318,13 +326,17 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
     sum.refused += counts.refused;
   }
   std::printf(
-      "%d finished, %d aborted, %d failed, %d refused; %llu preemptions, %llu evictions, %llu tokens hit, %llu said\n",
+      "%d finished, %d aborted, %d failed, %d refused; %llu preemptions, %llu of them swaps, %llu blocks back, %llu "
+      "evictions, %llu tokens hit, %llu said\n",
       sum.finished, sum.aborted, sum.failed, sum.refused, static_cast<unsigned long long>(sum.preemptions),
+      static_cast<unsigned long long>(sum.swaps), static_cast<unsigned long long>(sum.swapped_in),
       static_cast<unsigned long long>(sum.evictions), static_cast<unsigned long long>(sum.cache_hits),
       static_cast<unsigned long long>(sum.generated));
   if (num_seeds < 100) return;
   EXPECT_GT(sum.finished, 10 * static_cast<int>(num_seeds));
   EXPECT_GT(sum.preemptions, num_seeds / 2);
+  EXPECT_GT(sum.swaps, num_seeds / 4);
+  EXPECT_GT(sum.swapped_in, num_seeds / 4);
   EXPECT_GT(sum.evictions, num_seeds);
   EXPECT_GT(sum.cache_hits, 10 * num_seeds);
   for (const int some : {sum.aborted, sum.failed, sum.refused}) EXPECT_GT(some, 20);

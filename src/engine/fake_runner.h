@@ -65,6 +65,10 @@ class FakeRunner final : public Runner {
         block_size_(block_size),
         pool_(static_cast<std::size_t>(num_blocks) * static_cast<std::size_t>(block_size)) {}
 
+  std::span<std::byte> BlockBytes(BlockId block) override {
+    return std::as_writable_bytes(std::span(&At(block, 0), static_cast<std::size_t>(block_size_)));
+  }
+
   // With an allocator, the runner also checks that it writes into no block that is shared.
   void Watch(const kv::BlockAllocator* allocator) { allocator_ = allocator; }
   // The next Run fails after it has done half of its work.

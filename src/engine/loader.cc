@@ -44,6 +44,16 @@ RunnerLimits LimitsOf(const EngineOptions& options, int num_blocks) {
   return {.max_num_batched_tokens = options.max_num_batched_tokens, .num_blocks = num_blocks};
 }
 
+Result<int> NumSwapBlocks(const EngineOptions& options, const LoadedModel& loaded) {
+  const auto block_bytes = static_cast<std::int64_t>(loaded.model->kv_layout().block_bytes());
+  const std::int64_t bytes = options.swap_memory_bytes;
+  if (bytes > 0 && bytes < block_bytes) {
+    return FailParam("swap_memory_bytes", "swap_memory_bytes is {}, but a block of keys and values has {}", bytes,
+                     block_bytes);
+  }
+  return static_cast<int>(std::min<std::int64_t>(bytes / block_bytes, INT32_MAX / 2));
+}
+
 Result<MemoryPlan> PlanFor(const EngineOptions& options, const LoadedModel& loaded) {
   const std::size_t working =
       ModelRunner::WorkingBytes(*loaded.model, *loaded.kernels, loaded.pool->num_threads(), LimitsOf(options, 1));
@@ -53,18 +63,27 @@ Result<MemoryPlan> PlanFor(const EngineOptions& options, const LoadedModel& load
   }
   // Pages of a mapped file count as available, because the kernel may drop them; the weights must stay.
   const std::int64_t taken = static_cast<std::int64_t>(working) + loaded.packed_cache.mapped_bytes;
-  return PlanMemory(options, {.available_bytes = std::max<std::int64_t>(0, available.value_or(INT64_MAX) - taken),
+  if (available && options.swap_memory_bytes > *available - taken) {
+    return FailParam("swap_memory_bytes", "swap_memory_bytes is {} ({}), but only {} are available",
+                     options.swap_memory_bytes, SizeText(options.swap_memory_bytes),
+                     SizeText(std::max<std::int64_t>(0, *available - taken)));
+  }
+  return PlanMemory(options, {.available_bytes = std::max<std::int64_t>(
+                                  0, available.value_or(INT64_MAX) - taken - options.swap_memory_bytes),
                               .block_bytes = static_cast<std::int64_t>(loaded.model->kv_layout().block_bytes()),
                               .model_length_max = ModelLengthMax(loaded.model->config()),
                               .model_length_default = ModelLengthDefault(loaded.model->config())});
 }
 
-EngineConfig MakeEngineConfig(const EngineOptions& options, const MemoryPlan& plan, const weights::ModelConfig& model) {
+EngineConfig MakeEngineConfig(const EngineOptions& options, const MemoryPlan& plan, int num_swap_blocks,
+                              const weights::ModelConfig& model) {
   EngineConfig config;
   config.scheduler.max_num_batched_tokens = options.max_num_batched_tokens;
   config.scheduler.max_num_seqs = options.max_num_seqs;
   config.scheduler.max_model_len = plan.max_model_len;
   config.scheduler.num_blocks = plan.num_blocks;
+  config.scheduler.num_swap_blocks = num_swap_blocks;
+  config.scheduler.preemption_mode = options.preemption_mode;
   config.scheduler.block_size = kBlockSize;
   config.scheduler.vocab_size = model.vocab_size;
   config.scheduler.policy = options.policy;
@@ -220,11 +239,12 @@ Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress
   const AffinityKeeper keeper;
   QUIRE_TRY(result.loaded, LoadBound(options, progress));
   QUIRE_TRY(const MemoryPlan plan, PlanFor(options, result.loaded));
-  const EngineConfig config = MakeEngineConfig(options, plan, result.loaded.model->config());
+  QUIRE_TRY(const int num_swap_blocks, NumSwapBlocks(options, result.loaded));
+  const EngineConfig config = MakeEngineConfig(options, plan, num_swap_blocks, result.loaded.model->config());
   QUIRE_TRY_VOID(config.Validate());
   QUIRE_TRY(std::unique_ptr<ModelRunner> runner,
             ModelRunner::Create(result.loaded.model.get(), result.loaded.kernels, result.loaded.pool.get(),
-                                LimitsOf(options, plan.num_blocks)));
+                                LimitsOf(options, plan.num_blocks + num_swap_blocks)));
   QUIRE_TRY(result.engine,
             LocalEngine::Create(config, MakeInfo(options, result.loaded), std::move(runner), result.clock.get()));
   QUIRE_TRY(result.info, result.engine->Info());

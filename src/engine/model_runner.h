@@ -19,7 +19,7 @@ namespace quire::engine {
 // The largest step that a runner has room for.
 struct RunnerLimits {
   int max_num_batched_tokens = 0;  // tokens of one step
-  int num_blocks = 0;              // of the KV pool
+  int num_blocks = 0;              // of the KV pool, and of what lies behind it
 };
 
 // All memory is taken by Create(); a step allocates only what it returns. The engine's thread calls Run(); the rows of
@@ -31,6 +31,7 @@ class ModelRunner final : public Runner {
                                                      ThreadPool* pool, const RunnerLimits& limits);
 
   Result<> Run(const sched::BatchPlan& plan, sched::StepResult* result) override;
+  std::span<std::byte> BlockBytes(BlockId block) override { return kv_.BlockBytes(block); }
 
   // Bytes that Create() takes besides the KV pool.
   static std::size_t WorkingBytes(const models::Model& model, const kernels::KernelTable& kernels, int num_threads,

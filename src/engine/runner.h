@@ -1,6 +1,9 @@
 // The seam between the step loop and what computes: a model, or a fake in tests.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "base/result.h"
 #include "sched/batch_plan.h"
 
@@ -20,6 +23,10 @@ class Runner {
   // Called from the engine's thread only. After an error the requests of the plan fail and the engine lives
   // on.
   virtual Result<> Run(const sched::BatchPlan& plan, sched::StepResult* result) = 0;
+
+  // The keys and values of one block, or of one of the blocks behind the pool's that nothing computes on. Every block
+  // has as many bytes. Empty for a runner that computes nothing.
+  virtual std::span<std::byte> BlockBytes(BlockId /*block*/) { return {}; }
 };
 
 }  // namespace quire::engine

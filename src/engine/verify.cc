@@ -31,7 +31,7 @@ constexpr int kReferenceRequests = 3;
 constexpr int kReferenceTokens = 6;
 
 enum class Cache : std::uint8_t { kOff, kCold, kWarm };
-enum class Memory : std::uint8_t { kEnough, kScarce };
+enum class Memory : std::uint8_t { kEnough, kScarce, kScarceWithSwap };
 enum class Arrival : std::uint8_t { kAtOnce, kSpread };
 
 struct Schedule {
@@ -65,6 +65,8 @@ constexpr Schedule kSchedules[] = {
      .cache = Cache::kCold,
      .memory = Memory::kScarce,
      .policy = sched::PolicyKind::kFcfs},
+    {.max_num_seqs = 32, .chunk = 7, .memory = Memory::kScarceWithSwap},
+    {.max_num_seqs = 32, .cache = Cache::kWarm, .memory = Memory::kScarceWithSwap, .many_threads = true},
     {.max_num_seqs = 32, .cache = Cache::kCold, .many_threads = true, .arrival = Arrival::kSpread},
     {.max_num_seqs = 5, .cache = Cache::kCold, .arrival = Arrival::kSpread, .batched_tokens = 19},
 };
@@ -75,7 +77,8 @@ std::string Describe(const Schedule& schedule, int max_threads) {
   if (schedule.batched_tokens < kBatchedTokens) text += fmt::format(", {} tokens a step", schedule.batched_tokens);
   constexpr std::array kCacheNames{", no cache", ", cache cold", ", cache warm"};
   text += kCacheNames[static_cast<std::size_t>(schedule.cache)];
-  if (schedule.memory == Memory::kScarce) text += ", scarce memory";
+  constexpr std::array kMemoryNames{"", ", scarce memory", ", scarce memory with swap"};
+  text += kMemoryNames[static_cast<std::size_t>(schedule.memory)];
   if (schedule.arrival == Arrival::kSpread) text += ", spread arrivals";
   text += schedule.many_threads ? fmt::format(", {} threads", max_threads) : ", 1 thread";
   text += fmt::format(", {}", sched::PolicyName(schedule.policy));
@@ -212,6 +215,10 @@ class Verifier {
     config.scheduler.max_num_seqs = schedule.max_num_seqs;
     config.scheduler.max_model_len = max_model_len_;
     config.scheduler.num_blocks = NumBlocks(schedule);
+    if (schedule.memory == Memory::kScarceWithSwap) {
+      config.scheduler.num_swap_blocks = config.scheduler.num_blocks;
+      config.scheduler.preemption_mode = sched::PreemptionMode::kSwap;
+    }
     config.scheduler.block_size = kBlockSize;
     config.scheduler.vocab_size = model_.config().vocab_size;
     config.scheduler.policy = schedule.policy;
@@ -288,9 +295,9 @@ class Verifier {
     QUIRE_TRY_VOID(config.Validate());
     ThreadPool* pool = schedule.many_threads ? pool_many_.get() : pool_one_.get();
     QUIRE_TRY(const std::unique_ptr<ModelRunner> runner,
-              ModelRunner::Create(
-                  &model_, kernels, pool,
-                  {.max_num_batched_tokens = schedule.batched_tokens, .num_blocks = config.scheduler.num_blocks}));
+              ModelRunner::Create(&model_, kernels, pool,
+                                  {.max_num_batched_tokens = schedule.batched_tokens,
+                                   .num_blocks = config.scheduler.num_blocks + config.scheduler.num_swap_blocks}));
     ManualClock clock;
     Engine engine(config, runner.get(), &clock);
     const int passes = schedule.cache == Cache::kWarm ? 2 : 1;
@@ -303,9 +310,11 @@ class Verifier {
     engine.scheduler().ReadStats(&stats);
     row->num_cached_tokens = static_cast<std::int64_t>(stats.prefix_cache_hits);
     row->num_preemptions = static_cast<std::int64_t>(stats.preemptions);
+    row->num_swaps = static_cast<std::int64_t>(stats.swap_preemptions);
     row->num_steps = static_cast<std::int64_t>(stats.steps);
     row->exercised = (schedule.cache == Cache::kOff || row->num_cached_tokens > 0) &&
-                     (schedule.memory == Memory::kEnough || row->num_preemptions > 0);
+                     (schedule.memory == Memory::kEnough || row->num_preemptions > 0) &&
+                     (schedule.memory != Memory::kScarceWithSwap || row->num_swaps > 0);
     return {};
   }
 
@@ -339,12 +348,13 @@ std::string VerifyReport::ToTable() const {
     isa_width = std::max(isa_width, row.isa.size());
     schedule_width = std::max(schedule_width, row.schedule.size());
   }
-  std::string table = fmt::format("{:{}}  {:{}}  requests  tokens  cached  preempted  steps  seconds  result\n", "tier",
-                                  isa_width, "schedule", schedule_width);
+  std::string table =
+      fmt::format("{:{}}  {:{}}  requests  tokens  cached  preempted  swapped  steps  seconds  result\n", "tier",
+                  isa_width, "schedule", schedule_width);
   for (const VerifyRow& row : rows) {
-    table += fmt::format("{:{}}  {:{}}  {:8}  {:6}  {:6}  {:9}  {:5}  {:7.2f}  {}\n", row.isa, isa_width, row.schedule,
-                         schedule_width, row.num_requests, row.num_tokens, row.num_cached_tokens, row.num_preemptions,
-                         row.num_steps, row.seconds,
+    table += fmt::format("{:{}}  {:{}}  {:8}  {:6}  {:6}  {:9}  {:7}  {:5}  {:7.2f}  {}\n", row.isa, isa_width,
+                         row.schedule, schedule_width, row.num_requests, row.num_tokens, row.num_cached_tokens,
+                         row.num_preemptions, row.num_swaps, row.num_steps, row.seconds,
                          !row.difference.empty() ? row.difference
                          : row.exercised         ? "equal"
                                                  : "equal, but what it is for did not happen: give it more requests");

@@ -23,6 +23,7 @@ struct VerifyRow {
   std::int64_t num_tokens = 0;         // generated
   std::int64_t num_cached_tokens = 0;  // prompt tokens that the prefix cache had
   std::int64_t num_preemptions = 0;
+  std::int64_t num_swaps = 0;  // of the preemptions, those that saved keys and values
   std::int64_t num_steps = 0;
   double seconds = 0;
   // What the schedule is for did not happen (nothing was preempted, nothing found in the cache): it proves nothing.

@@ -36,23 +36,27 @@ BlockId BlockRef::Detach() {
   return id_;
 }
 
-BlockAllocator::BlockAllocator(int num_blocks) {
-  CHECK(num_blocks >= 0);
+BlockAllocator::BlockAllocator(int num_blocks, int first_id) : first_id_(first_id) {
+  CHECK(num_blocks >= 0 && first_id >= 0);
   ref_counts_.assign(static_cast<std::size_t>(num_blocks), 0);
   free_.reserve(static_cast<std::size_t>(num_blocks));
-  for (int i = num_blocks - 1; i >= 0; --i) free_.push_back(BlockId(i));
+  for (int i = num_blocks - 1; i >= 0; --i) free_.push_back(BlockId(first_id + i));
+}
+
+std::size_t BlockAllocator::IndexOf(BlockId id) const {
+  CHECK(Has(id));
+  return static_cast<std::size_t>(id.value() - first_id_);
 }
 
 std::int32_t BlockAllocator::ref_count(BlockId id) const {
-  CHECK(id.value() >= 0 && id.value() < num_blocks());
-  return ref_counts_[static_cast<std::size_t>(id.value())];
+  return ref_counts_[IndexOf(id)];
 }
 
 BlockRef BlockAllocator::Allocate() {
   if (free_.empty()) return BlockRef();
   const BlockId id = free_.back();
   free_.pop_back();
-  std::int32_t& count = ref_counts_[static_cast<std::size_t>(id.value())];
+  std::int32_t& count = ref_counts_[IndexOf(id)];
   CHECK(count == 0);
   count = 1;
   return BlockRef(this, id);
@@ -65,20 +69,19 @@ BlockRef BlockAllocator::Adopt(BlockId id) {
 
 void BlockAllocator::AddRef(BlockId id) {
   CHECK(ref_count(id) > 0);
-  ++ref_counts_[static_cast<std::size_t>(id.value())];
+  ++ref_counts_[IndexOf(id)];
 }
 
 void BlockAllocator::Release(BlockId id) {
   CHECK(ref_count(id) > 0);
-  if (--ref_counts_[static_cast<std::size_t>(id.value())] == 0) free_.push_back(id);
+  if (--ref_counts_[IndexOf(id)] == 0) free_.push_back(id);
 }
 
 void BlockAllocator::CheckIntegrity() const {
   std::vector<bool> is_free(ref_counts_.size(), false);
   for (const BlockId id : free_) {
-    CHECK(id.value() >= 0 && id.value() < num_blocks());
-    CHECK(!is_free[static_cast<std::size_t>(id.value())]);
-    is_free[static_cast<std::size_t>(id.value())] = true;
+    CHECK(!is_free[IndexOf(id)]);
+    is_free[IndexOf(id)] = true;
   }
   for (std::size_t i = 0; i < ref_counts_.size(); ++i) {
     CHECK(ref_counts_[i] >= 0);

@@ -1,6 +1,7 @@
 // Which blocks of the KV pool are in use, and by how many owners. Metadata only: the bytes are nn::KvPool's.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -40,16 +41,18 @@ class BlockRef {
   BlockId id_;
 };
 
-// Invariant: a block is on the free list exactly when its reference count is 0. One thread; outlives every
-// BlockRef.
+// The blocks first_id … first_id + num_blocks - 1. Invariant: a block is on the free list exactly when its reference
+// count is 0. One thread; outlives every BlockRef.
 class BlockAllocator final {
  public:
-  explicit BlockAllocator(int num_blocks);
+  explicit BlockAllocator(int num_blocks, int first_id = 0);
   BlockAllocator(const BlockAllocator&) = delete;
   BlockAllocator& operator=(const BlockAllocator&) = delete;
 
   int num_blocks() const { return static_cast<int>(ref_counts_.size()); }
   int num_free() const { return static_cast<int>(free_.size()); }
+  int num_used() const { return num_blocks() - num_free(); }
+  bool Has(BlockId id) const { return id.value() >= first_id_ && id.value() < first_id_ + num_blocks(); }
   std::int32_t ref_count(BlockId id) const;
 
   // A block that nobody had; an empty BlockRef when all are in use. The block freed last is handed out first:
@@ -67,6 +70,9 @@ class BlockAllocator final {
   void CheckIntegrity() const;
 
  private:
+  std::size_t IndexOf(BlockId id) const;  // CHECKs that it is one of its own
+
+  const int first_id_;
   std::vector<std::int32_t> ref_counts_;  // [num_blocks]
   std::vector<BlockId> free_;             // a stack; its capacity never grows
 };

@@ -127,7 +127,7 @@ TEST(BlockAllocatorDeathTest, CatchesMisuse) {
   BlockAllocator allocator(1);
   EXPECT_DEATH(allocator.Release(BlockId(0)), "ref_count");
   EXPECT_DEATH(allocator.AddRef(BlockId(0)), "ref_count");
-  EXPECT_DEATH(allocator.Release(BlockId(1)), "num_blocks");
+  EXPECT_DEATH(allocator.Release(BlockId(1)), "Has");
 }
 
 }  // namespace

@@ -7,8 +7,10 @@
 
 namespace quire::kv {
 
-KvManager::KvManager(int num_blocks, int block_size, bool enable_prefix_caching)
-    : block_size_(block_size), allocator_(std::make_unique<BlockAllocator>(num_blocks)) {
+KvManager::KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks)
+    : block_size_(block_size),
+      allocator_(std::make_unique<BlockAllocator>(num_blocks)),
+      swap_(std::make_unique<BlockAllocator>(num_swap_blocks, num_blocks)) {
   if (enable_prefix_caching) cache_ = std::make_unique<RadixCache>(allocator_.get(), block_size);
 }
 
@@ -27,9 +29,10 @@ BlockRef KvManager::TakeBlock() {
 std::optional<int> KvManager::Attach(std::string_view cache_namespace, std::span<const TokenId> tokens, int num_blocks,
                                      int num_spare_blocks, SequenceBlocks* sequence, std::vector<BlockCopy>* copies) {
   CHECK(sequence->table.num_blocks() == 0 && !sequence->lock);
+  sequence->num_restored_tokens = 0;
   if (!cache_) {
     if (num_blocks + num_spare_blocks > num_available_blocks()) return std::nullopt;
-    return 0;
+    return Continues(sequence->saved, 0, 0) ? TakeSaved(sequence, copies) : 0;
   }
   RadixCache::MatchResult match = cache_->Match(cache_namespace, tokens, &sequence->table);
   sequence->lock = std::move(match.lock);
@@ -39,13 +42,50 @@ std::optional<int> KvManager::Attach(std::string_view cache_namespace, std::span
     Release(sequence);
     return std::nullopt;
   }
+  const int num_matched_tokens = match.num_full_blocks * block_size_ + match.num_tail_tokens;
+  if (Continues(sequence->saved, match.num_full_blocks, num_matched_tokens)) return TakeSaved(sequence, copies);
   if (match.num_tail_tokens > 0) {
     BlockRef block = TakeBlock();
     // When the pool is that small, the block itself was evicted: the tokens are in place.
     if (block.id() != match.tail_block) copies->push_back({match.tail_block, block.id()});
     sequence->table.Append(std::move(block));
   }
-  return match.num_full_blocks * block_size_ + match.num_tail_tokens;
+  return num_matched_tokens;
+}
+
+bool KvManager::Continues(const SavedBlocks& saved, int num_full_blocks, int num_matched_tokens) const {
+  return !saved.empty() && saved.first_block <= num_full_blocks && saved.num_tokens > num_matched_tokens;
+}
+
+int KvManager::TakeSaved(SequenceBlocks* sequence, std::vector<BlockCopy>* copies) {
+  const SavedBlocks& saved = sequence->saved;
+  sequence->num_restored_tokens = saved.num_tokens - sequence->table.capacity();
+  for (int i = sequence->table.num_blocks(); i < BlocksFor(saved.num_tokens); ++i) {
+    BlockRef block = TakeBlock();
+    copies->push_back({saved.blocks[static_cast<std::size_t>(i - saved.first_block)].id(), block.id()});
+    sequence->table.Append(std::move(block));
+  }
+  return saved.num_tokens;
+}
+
+bool KvManager::SwapOut(int num_tokens, SequenceBlocks* sequence, std::vector<BlockCopy>* copies) {
+  const int count = BlocksFor(num_tokens);
+  CHECK(num_tokens > 0 && count <= sequence->table.num_blocks());
+  if (count > swap_->num_free()) return false;
+  sequence->saved.Clear();
+  sequence->saved.num_tokens = num_tokens;
+  sequence->saved.blocks.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    sequence->saved.blocks.push_back(swap_->Allocate());
+    copies->push_back({sequence->table.blocks()[static_cast<std::size_t>(i)], sequence->saved.blocks.back().id()});
+  }
+  return true;
+}
+
+int KvManager::CountPrivateTokens(int num_tokens, const SequenceBlocks& sequence) const {
+  const int num_published = sequence.num_published_blocks;
+  const int held_by_others = cache_ ? num_published - cache_->CountBlocksOnlyOf(sequence.lock) : 0;
+  return std::max(0, num_tokens - held_by_others * block_size_);
 }
 
 int KvManager::CountBlocksToTake(int first_position, int num_tokens, const BlockTable& table) const {
@@ -120,13 +160,17 @@ void KvManager::ResetPrefixCache() {
 
 void KvManager::CheckIntegrity(std::span<const SequenceBlocks* const> sequences) const {
   allocator_->CheckIntegrity();
+  swap_->CheckIntegrity();
+  int num_swapped = 0;
   std::vector<std::int32_t> ref_counts(static_cast<std::size_t>(num_blocks()), 0);
   if (cache_) cache_->CheckIntegrity(&ref_counts);
   const std::vector<std::int32_t> cached = ref_counts;
   for (const SequenceBlocks* sequence : sequences) {
     CHECK(sequence->num_published_blocks <= sequence->table.num_blocks());
+    for (const BlockRef& block : sequence->saved.blocks) num_swapped += swap_->Has(block.id()) ? 1 : 0;
     for (const BlockId block : sequence->table.blocks()) ++ref_counts[static_cast<std::size_t>(block.value())];
   }
+  CHECK(num_swapped == swap_->num_used());
   int num_owned = 0;
   for (int i = 0; i < num_blocks(); ++i) {
     const auto index = static_cast<std::size_t>(i);

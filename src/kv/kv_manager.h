@@ -11,6 +11,9 @@
 // About copies: they run before the step, in order, and only ever fill blocks that had nobody's content. So a
 // source may be evicted and given to somebody else in the same plan: what the new owner puts into it comes
 // later.
+//
+// Behind the pool's blocks stand those of the swap area: the same memory with the same ids, but no step computes on
+// them; keys and values only wait there for their sequence (SavedBlocks).
 #pragma once
 
 #include <cstdint>
@@ -26,6 +29,7 @@
 #include "kv/block_copy.h"
 #include "kv/block_table.h"
 #include "kv/radix_cache.h"
+#include "kv/saved_blocks.h"
 
 namespace quire::kv {
 
@@ -37,12 +41,15 @@ struct SequenceBlocks {
   BlockTable table;
   // The first blocks of the table, which the cache has too; the lock ends where they end.
   int num_published_blocks = 0;
+  // What Attach() may take instead of having it computed; to be kept until the step that copies it has run.
+  SavedBlocks saved;
+  int num_restored_tokens = 0;  // that the last Attach() took from there
 };
 
 // One thread.
 class KvManager final {
  public:
-  KvManager(int num_blocks, int block_size, bool enable_prefix_caching);
+  KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks = 0);
 
   int block_size() const { return block_size_; }
   int num_blocks() const { return allocator_->num_blocks(); }
@@ -52,6 +59,8 @@ class KvManager final {
   int num_owned_blocks() const {
     return num_blocks() - num_free_blocks() - num_evictable_blocks() - num_protected_blocks();
   }
+  int num_swap_blocks() const { return swap_->num_blocks(); }
+  int num_used_swap_blocks() const { return swap_->num_used(); }
   // What can be had without taking anything from a sequence.
   int num_available_blocks() const { return num_free_blocks() + num_evictable_blocks(); }
   std::uint64_t num_evicted_blocks() const { return cache_ ? cache_->num_evicted_blocks() : 0; }
@@ -63,7 +72,8 @@ class KvManager final {
   int Peek(std::string_view cache_namespace, std::span<const TokenId> tokens) const;
 
   // Admits an empty sequence that will need `num_blocks` blocks in all: gives it what the cache has of
-  // `tokens`, pins it, and returns the number of tokens that need not be computed. When the match ends inside
+  // `tokens`, pins it, and returns the number of tokens that need not be computed. What was saved of the sequence is
+  // copied behind that, if it goes further. When the match ends inside
   // a block, a block is taken for a copy of it. nullopt, and nothing has changed, unless the blocks that are
   // still missing can be had with `num_spare_blocks` to spare.
   std::optional<int> Attach(std::string_view cache_namespace, std::span<const TokenId> tokens, int num_blocks,
@@ -79,7 +89,12 @@ class KvManager final {
 
   // Puts the full blocks of a sequence's computed tokens in the cache.
   void Publish(std::span<const TokenId> computed_tokens, SequenceBlocks* sequence);
-  // Takes a sequence's memory away. What it published stays in the cache until it is evicted.
+  // Saves the first `num_tokens` tokens of a sequence in the swap area, as far as the step that is being planned; false,
+  // and nothing has changed, when there is no room.
+  bool SwapOut(int num_tokens, SequenceBlocks* sequence, std::vector<BlockCopy>* copies);
+  // How many tokens of a sequence's blocks nobody else holds, so that they can get lost when it gives them back.
+  int CountPrivateTokens(int num_tokens, const SequenceBlocks& sequence) const;
+  // Takes a sequence's memory away, except what is saved. What it published stays in the cache until it is evicted.
   void Release(SequenceBlocks* sequence);
   // The same at the end of a sequence: the block behind its full ones is cached too, so that a conversation's
   // next turn finds every token. It costs nothing, since the block can be evicted.
@@ -96,10 +111,14 @@ class KvManager final {
 
  private:
   BlockRef TakeBlock();
+  // Whether saved blocks continue a match of so many tokens without a gap, and further than it goes.
+  bool Continues(const SavedBlocks& saved, int num_full_blocks, int num_matched_tokens) const;
+  int TakeSaved(SequenceBlocks* sequence, std::vector<BlockCopy>* copies);
   int CountBlocksToTake(int first_position, int num_tokens, const BlockTable& table) const;
 
   const int block_size_;
   std::unique_ptr<BlockAllocator> allocator_;  // outlives what refers to it
+  std::unique_ptr<BlockAllocator> swap_;       // likewise
   std::unique_ptr<RadixCache> cache_;
 };
 

@@ -157,5 +157,63 @@ TEST(KvManager, WithoutCachingNothingIsKept) {
   EXPECT_EQ(kv.Peek("", tokens), 0);
 }
 
+TEST(KvManager, ASwappedSequenceTakesBackWhatTheCacheLost) {
+  KvManager kv(4, 4, true, 3);
+  std::vector<BlockCopy> copies;
+  const auto tokens = Tokens({1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  const std::span<const TokenId> all(tokens);
+  SequenceBlocks sequence = kv.MakeEmpty();
+  ASSERT_EQ(kv.Attach("", all.first(9), 3, 0, &sequence, &copies), 0);
+  ASSERT_TRUE(kv.Reserve(0, 10, &sequence, &copies));
+  kv.Publish(all, &sequence);
+  const std::vector<BlockId> had(sequence.table.blocks().begin(), sequence.table.blocks().end());
+  EXPECT_EQ(kv.CountPrivateTokens(10, sequence), 10);
+
+  ASSERT_TRUE(kv.SwapOut(10, &sequence, &copies));
+  EXPECT_EQ(kv.num_used_swap_blocks(), 3);
+  // The ids of the swap area follow those of the pool.
+  EXPECT_THAT(copies,
+              ElementsAre(BlockCopy{had[0], BlockId(4)}, BlockCopy{had[1], BlockId(5)}, BlockCopy{had[2], BlockId(6)}));
+  kv.Release(&sequence);
+  const std::array<const SequenceBlocks*, 1> alone = {&sequence};
+  kv.CheckIntegrity(alone);
+
+  // While the cache has all full blocks, only the last one is copied.
+  copies.clear();
+  ASSERT_EQ(kv.Attach("", all.first(9), 3, 0, &sequence, &copies), 10);
+  EXPECT_THAT(copies, ElementsAre(BlockCopy{BlockId(6), sequence.table.blocks()[2]}));
+  EXPECT_EQ(sequence.num_restored_tokens, 2);
+  kv.Release(&sequence);
+
+  // Three blocks are in nobody's way; with four wanted, nothing happens and what is saved stays.
+  copies.clear();
+  EXPECT_EQ(kv.Attach("", all.first(9), 3, 2, &sequence, &copies), std::nullopt);
+  kv.ResetPrefixCache();
+  ASSERT_EQ(kv.Attach("", all.first(9), 3, 0, &sequence, &copies), 10);
+  EXPECT_EQ(copies.size(), 3u);
+  EXPECT_EQ(sequence.num_restored_tokens, 10);
+  kv.CheckIntegrity(alone);
+  sequence.saved.Clear();
+  EXPECT_EQ(kv.num_used_swap_blocks(), 0);
+  kv.Finish(all, &sequence);
+}
+
+TEST(KvManager, AFullSwapAreaTakesNothing) {
+  KvManager kv(4, 4, false, 1);
+  std::vector<BlockCopy> copies;
+  SequenceBlocks sequence = kv.MakeEmpty();
+  ASSERT_EQ(kv.Attach("", Tokens({1, 2, 3, 4, 5}), 2, 0, &sequence, &copies), 0);
+  ASSERT_TRUE(kv.Reserve(0, 5, &sequence, &copies));
+  EXPECT_FALSE(kv.SwapOut(5, &sequence, &copies));
+  EXPECT_THAT(copies, IsEmpty());
+  EXPECT_TRUE(kv.SwapOut(4, &sequence, &copies));
+  kv.Release(&sequence);
+  // Without a cache too.
+  EXPECT_EQ(kv.Attach("", Tokens({1, 2, 3, 4}), 2, 0, &sequence, &copies), 4);
+  sequence.saved.Clear();
+  kv.Release(&sequence);
+  EXPECT_EQ(kv.num_free_blocks(), 4);
+}
+
 }  // namespace
 }  // namespace quire::kv

@@ -342,6 +342,15 @@ RadixCache::Lock RadixCache::LockPrefix(const Lock& lock, int num_blocks) {
   return Lock(this, node);
 }
 
+int RadixCache::CountBlocksOnlyOf(const Lock& lock) const {
+  int count = 0;
+  for (const Node* node = lock.cache_ == this ? lock.node_ : nullptr; node != nullptr && node->num_pins == 1;
+       node = node->parent) {
+    count += static_cast<int>(node->blocks.size());
+  }
+  return count;
+}
+
 // ---------------------------------------------------------------- shrinking
 
 void RadixCache::EvictLastBlock(Node* leaf) {

@@ -99,6 +99,9 @@ class RadixCache final {
   // A lock of the same path without its last `num_blocks` blocks.
   Lock LockPrefix(const Lock& lock, int num_blocks);
 
+  // How many blocks of a lock's path no other lock pins.
+  int CountBlocksOnlyOf(const Lock& lock) const;
+
   // Frees up to `num_blocks` blocks, least recently used first; returns how many.
   int Evict(int num_blocks);
 

@@ -15,12 +15,16 @@ Result<KvPool> KvPool::Create(const kernels::KvLayout& layout, int num_blocks) {
   return pool;
 }
 
-void KvPool::CopyBlock(BlockId from, BlockId to) {
-  CHECK(from.value() >= 0 && from.value() < num_blocks_ && to.value() >= 0 && to.value() < num_blocks_);
-  if (from == to) return;
+std::span<std::byte> KvPool::BlockBytes(BlockId block) {
+  CHECK(block.value() >= 0 && block.value() < num_blocks_);
   const std::size_t bytes = layout_.block_bytes();
-  std::memcpy(data() + bytes * static_cast<std::size_t>(to.value()),
-              data() + bytes * static_cast<std::size_t>(from.value()), bytes);
+  return {data() + bytes * static_cast<std::size_t>(block.value()), bytes};
+}
+
+void KvPool::CopyBlock(BlockId from, BlockId to) {
+  if (from == to) return;
+  const std::span<std::byte> source = BlockBytes(from);
+  std::memcpy(BlockBytes(to).data(), source.data(), source.size());
 }
 
 }  // namespace quire::nn

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "base/aligned_buffer.h"
 #include "base/result.h"
@@ -20,6 +21,7 @@ class KvPool {
   std::byte* data() { return memory_.data(); }
   const std::byte* data() const { return memory_.data(); }
 
+  std::span<std::byte> BlockBytes(BlockId block);
   // Block `from` → block `to`, all layers, one copy.
   void CopyBlock(BlockId from, BlockId to);
 

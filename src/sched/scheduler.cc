@@ -20,7 +20,7 @@ void InsertByAge(Sequence* sequence, std::vector<Sequence*>* sequences) {
 Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_token_ids)
     : config_(config),
       eos_token_ids_(std::move(eos_token_ids)),
-      kv_(config.num_blocks, config.block_size, config.enable_prefix_caching),
+      kv_(config.num_blocks, config.block_size, config.enable_prefix_caching, config.num_swap_blocks),
       policy_(Policy::Create(config)) {
   CHECK(config.Validate().has_value());
   counters_.step_tokens_histogram.assign(std::size(kStepTokenBuckets) + 1, 0);
@@ -104,6 +104,8 @@ void Scheduler::ReadStats(EngineStats* stats) const {
   stats->num_blocks_free = kv_.num_free_blocks();
   stats->num_blocks_cached = kv_.num_evictable_blocks();
   stats->prefix_cache_evicted_blocks = kv_.num_evicted_blocks();
+  stats->num_swap_blocks_total = kv_.num_swap_blocks();
+  stats->num_swap_blocks_used = kv_.num_used_swap_blocks();
 }
 
 void Scheduler::CheckIntegrity() const {
@@ -156,6 +158,7 @@ void Scheduler::Plan(TimePoint now, BatchPlan* plan) {
   plan->copies.clear();
   plan->sequences.clear();
   plan->num_tokens = 0;
+  swapped_out_.clear();
   Planning planning{.now = now, .plan = plan, .budget = config_.max_num_batched_tokens};
   ScheduleRunning(/*decodes=*/true, &planning);
   ScheduleRunning(/*decodes=*/false, &planning);
@@ -217,6 +220,12 @@ void Scheduler::Preempt(Sequence* sequence, Planning* planning) {
   CHECK(running_.back() == sequence);
   running_.pop_back();
   TakeOutOfPlan(sequence, planning);
+  const int num_tokens = sequence->num_computed_tokens_;
+  if (IsSwapCheaper(*sequence) && kv_.SwapOut(num_tokens, &sequence->blocks_, &planning->plan->copies)) {
+    swapped_out_.push_back(sequence);
+    ++counters_.swap_preemptions;
+    counters_.swapped_out_blocks += sequence->blocks_.saved.blocks.size();
+  }
   kv_.Release(&sequence->blocks_);
   sequence->state_ = SequenceState::kWaiting;
   sequence->num_computed_tokens_ = 0;
@@ -224,6 +233,23 @@ void Scheduler::Preempt(Sequence* sequence, Planning* planning) {
   ++counters_.preemptions;
   InsertByAge(sequence, &resuming_);
   planning->preempted = true;
+}
+
+// Copying out and in again, against computing what would be lost. What others hold too stays where it is, but it is
+// copied all the same: they may be gone by then.
+bool Scheduler::IsSwapCheaper(const Sequence& sequence) const {
+  const int num_tokens = sequence.num_computed_tokens_;
+  if (num_tokens == 0) return false;
+  switch (config_.preemption_mode) {
+    case PreemptionMode::kRecompute:
+      return false;
+    case PreemptionMode::kSwap:
+      return true;
+    case PreemptionMode::kAuto:
+      return 2 * kv_.BlocksFor(num_tokens) * preemption_costs_.block_copy_s <
+             kv_.CountPrivateTokens(num_tokens, sequence.blocks_) * preemption_costs_.token_s;
+  }
+  return false;
 }
 
 // Blocks that an admission leaves alone: what the running sequences need to close their gaps, and one more
@@ -279,6 +305,9 @@ bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
   if (!cached) {
     CHECK(!running_.empty());  // an empty pool has room for every request that was accepted
     return false;
+  }
+  if (!sequence->blocks_.saved.empty()) {
+    counters_.swapped_in_blocks += static_cast<std::uint64_t>(kv_.BlocksFor(sequence->blocks_.num_restored_tokens));
   }
   sequence->num_computed_tokens_ = *cached;
   sequence->state_ = SequenceState::kRunning;

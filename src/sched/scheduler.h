@@ -22,6 +22,12 @@
 
 namespace quire::sched {
 
+// What preemptions cost on this machine, as measured by the engine.
+struct PreemptionCosts {
+  double token_s = 0;       // to compute a token of a prompt; 0: not known yet
+  double block_copy_s = 0;  // to copy a block
+};
+
 // One thread. Plan and Commit (or Fail) alternate; everything else comes between a Commit and the next Plan.
 //
 // * Running sequences go first, oldest first, those with one token to run before those with a chunk of a
@@ -30,6 +36,7 @@ namespace quire::sched {
 // * When blocks run out, the youngest running sequence is preempted: its blocks go (what it published stays
 // in the
 //   cache while it can), and it is recomputed later. The oldest always gets on, so the whole always gets on.
+//   Its keys and values may be saved in the swap area instead, see PreemptionMode; it then goes on where it was.
 // * A sequence is admitted when there is room for all of its tokens beside those that others still have to
 // run. What
 //   there is room for is counted anew for each plan.
@@ -50,6 +57,8 @@ class Scheduler final {
   void AbortAll(std::vector<EngineEvent>* events);
   // Forgets every cached prefix that no running sequence uses.
   void ResetPrefixCache() { kv_.ResetPrefixCache(); }
+  // For PreemptionMode::kAuto; whatever they are, only the time that things take depends on it.
+  void SetPreemptionCosts(const PreemptionCosts& costs) { preemption_costs_ = costs; }
 
   // Fills `plan` for the next step. Empty only when nothing is unfinished.
   void Plan(TimePoint now, BatchPlan* plan);
@@ -94,6 +103,7 @@ class Scheduler final {
   void PutInPlan(Sequence* sequence, int num_tokens, Planning* planning);
   void TakeOutOfPlan(Sequence* sequence, Planning* planning);
   void Preempt(Sequence* sequence, Planning* planning);
+  bool IsSwapCheaper(const Sequence& sequence) const;
   int ChunkOf(const Sequence& sequence, int budget) const;
   int CountSpareBlocks() const;
   void LeaveQueue(Sequence* sequence);
@@ -122,6 +132,8 @@ class Scheduler final {
   std::vector<Sequence*> running_;          // with memory
   std::vector<Sequence*> order_;            // reused: the policy's order of waiting_
   std::vector<RequestId> finished_groups_;  // reused
+  std::vector<Sequence*> swapped_out_;      // by the plan being made or run: what they saved is written by its step
+  PreemptionCosts preemption_costs_;
   bool has_plan_ = false;
   int num_unfinished_sequences_ = 0;
   std::uint64_t num_arrivals_ = 0;

@@ -36,6 +36,7 @@ void Scheduler::CommitSequence(const ScheduledSequence& scheduled, SequenceResul
   CHECK(scheduled.first_position == sequence->num_computed_tokens_);
   CHECK(found->tokens.size() == (scheduled.samples ? 1u : 0u));
   sequence->num_computed_tokens_ += scheduled.num_tokens;
+  sequence->blocks_.saved.Clear();  // it has its copies
   const int num_computed = sequence->num_computed_tokens_;
   kv_.Publish(sequence->tokens().first(static_cast<std::size_t>(num_computed)), &sequence->blocks_);
   if (sequence->wants_prompt_logprobs() && !sequence->AllPromptLogprobsKnown()) {
@@ -131,6 +132,7 @@ void Scheduler::FinishSequence(Sequence* sequence, FinishReason reason, EngineEv
   } else {
     kv_.Release(&sequence->blocks_);
   }
+  sequence->blocks_.saved.Clear();
   sequence->state_ = SequenceState::kFinished;
   Group& group = GroupOf(*sequence);
   --num_unfinished_sequences_;
@@ -162,6 +164,8 @@ void Scheduler::EraseFinished() {
 void Scheduler::Fail(const BatchPlan& plan, const Error& error, std::vector<EngineEvent>* events) {
   CHECK(has_plan_);
   has_plan_ = false;
+  // Nobody knows how far the copies of the step came.
+  for (Sequence* const sequence : swapped_out_) sequence->blocks_.saved.Clear();
   for (const ScheduledSequence& scheduled : plan.sequences) {
     scheduled.sequence->plan_index_ = -1;
     EndGroup(&GroupOf(*scheduled.sequence), FinishReason::kError, error.message, events);

@@ -29,6 +29,25 @@ Result<PolicyKind> ParsePolicy(std::string_view name) {
   return Fail(ErrorCode::kInvalidArgument, "unknown scheduling policy \"{}\"; known are fcfs and lpm", name);
 }
 
+std::string_view PreemptionModeName(PreemptionMode mode) {
+  switch (mode) {
+    case PreemptionMode::kAuto:
+      return "auto";
+    case PreemptionMode::kRecompute:
+      return "recompute";
+    case PreemptionMode::kSwap:
+      return "swap";
+  }
+  return "";
+}
+
+Result<PreemptionMode> ParsePreemptionMode(std::string_view name) {
+  for (const PreemptionMode mode : {PreemptionMode::kAuto, PreemptionMode::kRecompute, PreemptionMode::kSwap}) {
+    if (name == PreemptionModeName(mode)) return mode;
+  }
+  return Fail(ErrorCode::kInvalidArgument, "unknown preemption mode \"{}\"; known are auto, recompute and swap", name);
+}
+
 Result<> SchedulerConfig::Validate() const {
   QUIRE_TRY_VOID(AtLeast("max_num_batched_tokens", max_num_batched_tokens, 1));
   QUIRE_TRY_VOID(AtLeast("max_num_seqs", max_num_seqs, 1));
@@ -37,6 +56,7 @@ Result<> SchedulerConfig::Validate() const {
   QUIRE_TRY_VOID(AtLeast("block_size", block_size, 1));
   QUIRE_TRY_VOID(AtLeast("vocab_size", vocab_size, 1));
   QUIRE_TRY_VOID(AtLeast("max_chunk_tokens", max_chunk_tokens, 0));
+  QUIRE_TRY_VOID(AtLeast("num_swap_blocks", num_swap_blocks, 0));
   QUIRE_TRY_VOID(AtLeast("max_num_queued_requests", max_num_queued_requests, 1));
   QUIRE_TRY_VOID(AtLeast("max_num_choices", max_num_choices, 1));
   QUIRE_TRY_VOID(AtLeast("max_overtakes", max_overtakes, 0));
@@ -47,6 +67,10 @@ Result<> SchedulerConfig::Validate() const {
   if (std::int64_t{num_blocks} * block_size > INT32_MAX) {
     return FailParam("num_blocks", "num_blocks × block_size is {} × {} tokens; at most {} are possible", num_blocks,
                      block_size, INT32_MAX);
+  }
+  if (std::int64_t{num_blocks} + num_swap_blocks > INT32_MAX) {
+    return FailParam("num_swap_blocks", "num_blocks + num_swap_blocks is {} + {}; at most {} are possible", num_blocks,
+                     num_swap_blocks, INT32_MAX);
   }
   if (max_model_len > INT32_MAX / 2) {
     return FailParam("max_model_len", "max_model_len is {}; at most {} is possible", max_model_len, INT32_MAX / 2);

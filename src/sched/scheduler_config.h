@@ -13,6 +13,17 @@ enum class PolicyKind : std::uint8_t {
   kLpm,   // longest cached prefix first
 };
 
+// What becomes of the keys and values of a sequence that is preempted.
+enum class PreemptionMode : std::uint8_t {
+  kAuto,       // whatever costs less by what was measured, for each victim
+  kRecompute,  // they are computed again
+  kSwap,       // they wait in the swap area, while it has room
+};
+
+std::string_view PreemptionModeName(PreemptionMode mode);
+// "auto", "recompute" or "swap".
+Result<PreemptionMode> ParsePreemptionMode(std::string_view name);
+
 std::string_view PolicyName(PolicyKind kind);
 // "fcfs" or "lpm".
 Result<PolicyKind> ParsePolicy(std::string_view name);
@@ -29,6 +40,9 @@ struct SchedulerConfig {
   // Most tokens of one sequence in one step, so that a long prompt leaves room for others; 0: no limit but
   // the budget.
   int max_chunk_tokens = 0;
+  // Blocks behind those of the pool, where preempted sequences may leave their keys and values, ≥ 0.
+  int num_swap_blocks = 0;
+  PreemptionMode preemption_mode = PreemptionMode::kAuto;
   // Requests that may wait for their first step; one more is refused with kUnavailable.
   int max_num_queued_requests = 1024;
   int max_num_choices = 128;  // `n` of one request, ≥ 1

@@ -112,6 +112,61 @@ TEST(Scheduler, TheYoungestIsPreemptedAndResumesFirst) {
   EXPECT_LE(harness.EndOf(2).times.last_scheduled, harness.EndOf(3).times.first_scheduled);
 }
 
+// One preemption, and how many tokens are run after it, by what computing and copying cost.
+TEST(Scheduler, AVictimIsSwappedWhenThatCostsLess) {
+  const auto run = [](PreemptionMode mode, PreemptionCosts costs) {
+    SchedulerConfig config = TestConfig();
+    config.num_blocks = 5;
+    config.enable_prefix_caching = false;
+    config.num_swap_blocks = 2;
+    config.preemption_mode = mode;
+    SchedulerHarness harness(config);
+    harness.scheduler.SetPreemptionCosts(costs);
+    harness.Add(1, Ids(0, 7), 9);
+    harness.Add(2, Ids(100, 7), 6);
+    harness.RunToEnd();
+    EXPECT_EQ(harness.TokensOf(2), Ids(500, 6));
+    EXPECT_EQ(harness.Stats().preemptions, 1u);
+    const bool swapped = harness.Stats().swap_preemptions == 1;
+    // The prompts and all outputs but the last ones; and the victim's eight tokens again.
+    EXPECT_EQ(harness.num_tokens_run, 7 + 8 + 7 + 5 + (swapped ? 0 : 8));
+    EXPECT_EQ(harness.Stats().swapped_out_blocks, swapped ? 2u : 0u);
+    EXPECT_EQ(harness.Stats().swapped_in_blocks, swapped ? 2u : 0u);
+    EXPECT_EQ(harness.Stats().num_swap_blocks_used, 0);
+    return swapped;
+  };
+  EXPECT_TRUE(run(PreemptionMode::kSwap, {}));
+  EXPECT_FALSE(run(PreemptionMode::kRecompute, {.token_s = 1, .block_copy_s = 1e-6}));
+  // Eight tokens against two blocks out and in.
+  EXPECT_TRUE(run(PreemptionMode::kAuto, {.token_s = 1, .block_copy_s = 1.9}));
+  EXPECT_FALSE(run(PreemptionMode::kAuto, {.token_s = 1, .block_copy_s = 2.1}));
+  EXPECT_FALSE(run(PreemptionMode::kAuto, {}));  // nothing is known yet
+}
+
+// Whether the copies of a failed step were made, nobody knows: what was saved in it does not count.
+TEST(Scheduler, WhatAFailedStepSwappedOutIsComputedAgain) {
+  SchedulerConfig config = TestConfig();
+  config.num_blocks = 5;
+  config.enable_prefix_caching = false;
+  config.num_swap_blocks = 2;
+  config.preemption_mode = PreemptionMode::kSwap;
+  SchedulerHarness harness(config);
+  harness.Add(1, Ids(0, 7), 9);
+  harness.Add(2, Ids(100, 7), 6);
+  while (harness.Stats().swap_preemptions == 0) {
+    harness.Plan();
+    if (harness.Stats().swap_preemptions == 0) harness.Commit();
+  }
+  EXPECT_EQ(harness.Stats().num_swap_blocks_used, 2);
+  harness.scheduler.Fail(harness.plan, {ErrorCode::kInternal, "broken"}, &harness.events);
+  EXPECT_EQ(harness.Stats().num_swap_blocks_used, 0);
+  harness.scheduler.CheckIntegrity();
+  harness.RunToEnd();
+  EXPECT_EQ(harness.EndOf(1).finish_reason, FinishReason::kError);
+  EXPECT_EQ(harness.TokensOf(2), Ids(500, 6));
+  EXPECT_EQ(harness.Stats().swapped_in_blocks, 0u);
+}
+
 // PREE-04: what was output stays output when it is recomputed.
 TEST(Scheduler, PreemptionKeepsThePromptBoundary) {
   SchedulerConfig config = TestConfig();

@@ -86,6 +86,11 @@ struct Metrics::Impl {
   Follower prefix_hits{&AddCounter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.")};
   Follower evicted{&AddCounter("vllm:prefix_cache_evicted_blocks_total", "Cached blocks that were given up.")};
   Follower preemptions{&AddCounter("vllm:num_preemptions_total", "Preemptions.")};
+  Gauge& swap_usage = AddGauge("quire:swap_usage_perc", "Part of the swap area that preempted sequences use, 0 to 1.");
+  Follower swap_preemptions{
+      &AddCounter("quire:swap_preemptions_total", "Preemptions that saved keys and values in the swap area.")};
+  Follower swapped_out{&AddCounter("quire:swapped_out_blocks_total", "KV blocks copied to the swap area.")};
+  Follower swapped_in{&AddCounter("quire:swapped_in_blocks_total", "KV blocks copied back from the swap area.")};
   Follower prompt_tokens{&AddCounter("vllm:prompt_tokens_total", "Prompt tokens processed.")};
   Follower cached_tokens{&AddCounter("vllm:prompt_tokens_cached_total", "Prompt tokens taken from the cache.")};
   Follower generation_tokens{&AddCounter("vllm:generation_tokens_total", "Tokens generated.")};
@@ -202,6 +207,12 @@ void Metrics::Update(const EngineStats& stats) {
   impl_->cached_tokens.Update(stats.prefix_cache_hits);
   impl_->evicted.Update(stats.prefix_cache_evicted_blocks);
   impl_->preemptions.Update(stats.preemptions);
+  impl_->swap_usage.Set(stats.num_swap_blocks_total > 0
+                            ? static_cast<double>(stats.num_swap_blocks_used) / stats.num_swap_blocks_total
+                            : 0.0);
+  impl_->swap_preemptions.Update(stats.swap_preemptions);
+  impl_->swapped_out.Update(stats.swapped_out_blocks);
+  impl_->swapped_in.Update(stats.swapped_in_blocks);
   impl_->prompt_tokens.Update(stats.prompt_tokens);
   impl_->generation_tokens.Update(stats.generation_tokens);
 

@@ -263,8 +263,9 @@ Result<Body> DecodeStats(const fbs::StatsReply& reply) {
   stats.num_blocks_total = reply.num_blocks_total();
   stats.num_blocks_free = reply.num_blocks_free();
   stats.num_blocks_cached = reply.num_blocks_cached();
-  for (const int gauge : {stats.num_requests_running, stats.num_requests_waiting, stats.num_blocks_total,
-                          stats.num_blocks_free, stats.num_blocks_cached}) {
+  for (const int gauge :
+       {stats.num_requests_running, stats.num_requests_waiting, stats.num_blocks_total, stats.num_blocks_free,
+        stats.num_blocks_cached, reply.num_swap_blocks_total(), reply.num_swap_blocks_used()}) {
     QUIRE_TRY_VOID(NotNegative("a gauge of the engine", gauge));
   }
   stats.prompt_tokens = reply.prompt_tokens();
@@ -273,6 +274,11 @@ Result<Body> DecodeStats(const fbs::StatsReply& reply) {
   stats.prefix_cache_hits = reply.prefix_cache_hits();
   stats.prefix_cache_evicted_blocks = reply.prefix_cache_evicted_blocks();
   stats.preemptions = reply.preemptions();
+  stats.num_swap_blocks_total = reply.num_swap_blocks_total();
+  stats.num_swap_blocks_used = reply.num_swap_blocks_used();
+  stats.swap_preemptions = reply.swap_preemptions();
+  stats.swapped_out_blocks = reply.swapped_out_blocks();
+  stats.swapped_in_blocks = reply.swapped_in_blocks();
   stats.steps = reply.steps();
   if (const auto* histogram = reply.step_tokens_histogram()) {
     if (histogram->size() > std::size(kStepTokenBuckets) + 1) {
@@ -436,7 +442,8 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineStats
                                   stats.num_blocks_free, stats.num_blocks_cached, stats.prompt_tokens,
                                   stats.generation_tokens, stats.prefix_cache_queries, stats.prefix_cache_hits,
                                   stats.prefix_cache_evicted_blocks, stats.preemptions, stats.steps, histogram,
-                                  stats.step_tokens_sum));
+                                  stats.step_tokens_sum, stats.num_swap_blocks_total, stats.num_swap_blocks_used,
+                                  stats.swap_preemptions, stats.swapped_out_blocks, stats.swapped_in_blocks));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const ResetPrefixCacheRequest&) {

@@ -199,10 +199,20 @@ TEST(Codec, TheRestSurvives) {
   EngineStats stats;
   stats.num_blocks_cached = 4;
   stats.steps = 1'000'000'000'000;
+  stats.num_swap_blocks_total = 9;
+  stats.num_swap_blocks_used = 8;
+  stats.swap_preemptions = 7;
+  stats.swapped_out_blocks = 60;
+  stats.swapped_in_blocks = 50;
   stats.step_tokens_histogram = {1, 2, 3};
   stats.step_tokens_sum = 6;
   EXPECT_EQ(RoundTrip(stats).num_blocks_cached, 4);
   EXPECT_EQ(RoundTrip(stats).steps, stats.steps);
+  EXPECT_EQ(RoundTrip(stats).num_swap_blocks_total, 9);
+  EXPECT_EQ(RoundTrip(stats).num_swap_blocks_used, 8);
+  EXPECT_EQ(RoundTrip(stats).swap_preemptions, 7u);
+  EXPECT_EQ(RoundTrip(stats).swapped_out_blocks, 60u);
+  EXPECT_EQ(RoundTrip(stats).swapped_in_blocks, 50u);
   EXPECT_EQ(RoundTrip(stats).step_tokens_histogram, stats.step_tokens_histogram);
   EXPECT_EQ(RoundTrip(stats).step_tokens_sum, 6u);
 
