@@ -63,7 +63,8 @@ struct GenerationDefaults {
 
 struct ServedModel {
   std::vector<std::string> names;  // what clients may call it; the first is what responses say
-  EngineClient* engine = nullptr;  // outlives the server
+  EngineClient* engine = nullptr;  // outlives the server, or is own_engine
+  std::unique_ptr<EngineClient> own_engine;
   // Both are immutable and shared with whoever loaded them; the template may be null: then chat gets 400.
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;

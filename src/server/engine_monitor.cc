@@ -11,7 +11,8 @@ constexpr std::chrono::milliseconds kInfoPause{50};
 constexpr std::chrono::milliseconds kStatsPause{1000};
 }  // namespace
 
-EngineMonitor::EngineMonitor(EngineClient* engine, Metrics* metrics) : engine_(engine), metrics_(metrics) {
+EngineMonitor::EngineMonitor(EngineClient* engine, Metrics* metrics, std::function<void()> on_change)
+    : engine_(engine), metrics_(metrics), on_change_(std::move(on_change)) {
   info_thread_ = std::thread([this] { WatchInfo(); });
   stats_thread_ = std::thread([this] { WatchStats(); });
 }
@@ -55,13 +56,14 @@ void EngineMonitor::WatchInfo() {
   do {
     auto info = engine_->Info();
     if (info.has_value() == std::exchange(was_ready, info.has_value())) continue;
-    if (!info) {
+    if (info) {
+      metrics_->SetInfo(*info);
+      const std::lock_guard lock(mutex_);
+      info_ = std::make_shared<const EngineInfo>(*std::move(info));
+    } else {
       spdlog::warn("the engine is not available: {}", info.error().message);
-      continue;
     }
-    metrics_->SetInfo(*info);
-    const std::lock_guard lock(mutex_);
-    info_ = std::make_shared<const EngineInfo>(*std::move(info));
+    on_change_();
   } while (Pause(kInfoPause, nullptr));
 }
 

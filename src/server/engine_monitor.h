@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -16,7 +17,8 @@ namespace quire::server {
 
 class EngineMonitor {
  public:
-  EngineMonitor(EngineClient* engine, Metrics* metrics);
+  // `on_change` is called when is_ready() may have changed, by a thread of the monitor.
+  EngineMonitor(EngineClient* engine, Metrics* metrics, std::function<void()> on_change);
   ~EngineMonitor();
 
   // The engine has loaded its model and takes requests.
@@ -37,6 +39,7 @@ class EngineMonitor {
 
   EngineClient* engine_;
   Metrics* metrics_;
+  const std::function<void()> on_change_;
   std::atomic<std::uint64_t> num_stats_{0};  // release: the metrics are updated
   mutable std::mutex mutex_;                 // guards everything below
   std::condition_variable wake_;

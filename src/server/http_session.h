@@ -92,6 +92,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   asio::awaitable<bool> ReadBody(Parser* parser, Exchange* exchange);
   asio::awaitable<bool> Dispatch(Parser* parser, Exchange* exchange);
   asio::awaitable<bool> DispatchRoute(Service::Admitted* admitted, Parser* parser, Exchange* exchange);
+  asio::awaitable<bool> HandleSlow(const RouteMatch& match, Parser* parser, Exchange* exchange);
   asio::awaitable<bool> Generate(Service::Admitted* admitted, Parser* parser, Exchange* exchange);
   asio::awaitable<bool> PumpGeneration(Generation* generation, const std::shared_ptr<EventBox>& box,
                                        Admission* admission, Exchange* exchange);
@@ -104,6 +105,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   // Runs a job on a worker and waits for its result; nothing when the workers have too much to do.
   template <typename T>
   asio::awaitable<std::optional<T>> OnWorker(const std::function<T()>* job);
+
+  // A lease that wakes this session.
+  Service::ModelAccess MakeAccess();
+  // Waits for the model; or says why not any longer.
+  asio::awaitable<std::optional<Reply>> AwaitModel(const ModelLease& lease, SteadyTime deadline);
 
   // While a request is being answered somebody reads on, to see at once when the client goes away. What comes in is
   // kept for the next request.

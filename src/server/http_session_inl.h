@@ -370,11 +370,10 @@ inline asio::awaitable<bool> HttpSession::Dispatch(Parser* parser, Exchange* exc
 }
 
 inline asio::awaitable<void> HttpSession::FreshStats() {
-  EngineMonitor& monitor = shared_->service->monitor();
-  const std::uint64_t before = monitor.num_stats();
-  monitor.RequestStats();
-  // The engine answers between its steps; when that takes longer, the last answer is good enough.
-  for (int i = 0; i < 15 && monitor.num_stats() == before; ++i) {
+  ModelManager& models = shared_->service->models();
+  const ModelManager::StatsCounts before = models.RequestStats();
+  // An engine answers between its steps; when that takes longer, the last answer is good enough.
+  for (int i = 0; i < 15 && !models.HasStatsAfter(before); ++i) {
     co_await wake_.WaitUntil(std::chrono::steady_clock::now() + std::chrono::milliseconds(5));
   }
 }
@@ -398,18 +397,52 @@ inline asio::awaitable<bool> HttpSession::DispatchRoute(Service::Admitted* admit
     }
     case RouteId::kTokenize:
     case RouteId::kDetokenize:
-    case RouteId::kResetPrefixCache: {
-      const std::string& body = parser->get().body();
-      const std::function<Reply()> job = [&] { return service.HandleSlow(match, body); };
-      std::optional<Reply> reply = co_await OnWorker<Reply>(&job);
-      if (!reply) reply = TooMuchWork();
-      co_return co_await WriteReply(*reply, exchange);
-    }
+    case RouteId::kResetPrefixCache:
+    case RouteId::kLoadModel:
+    case RouteId::kUnloadModel:
+      co_return co_await HandleSlow(match, parser, exchange);
     case RouteId::kCompletions:
     case RouteId::kChatCompletions:
       co_return co_await Generate(admitted, parser, exchange);
   }
   co_return false;
+}
+
+inline Service::ModelAccess HttpSession::MakeAccess() {
+  return {.lease = {}, .wake = [weak = weak_from_this(), executor = socket_.get_executor()] {
+            asio::post(executor, [weak] {
+              if (const auto self = weak.lock()) self->wake_.Set();
+            });
+          }};
+}
+
+inline asio::awaitable<std::optional<Reply>> HttpSession::AwaitModel(const ModelLease& lease, SteadyTime deadline) {
+  while (lease.is_waiting()) {
+    if (is_disconnected_) co_return BusyReply("the client has gone");  // nobody reads it
+    if (shared_->is_draining) co_return BusyReply("the server is shutting down");
+    const bool woken = co_await wake_.WaitUntil(deadline);
+    if (woken || !lease.is_waiting()) continue;
+    co_return BusyReply(fmt::format("the model {} is not loaded yet, and this request has waited for as long as it may",
+                                    lease.model_name()));
+  }
+  co_return std::nullopt;
+}
+
+inline asio::awaitable<bool> HttpSession::HandleSlow(const RouteMatch& match, Parser* parser, Exchange* exchange) {
+  Service& service = *shared_->service;
+  const std::string& body = parser->get().body();
+  const SteadyTime deadline = std::chrono::steady_clock::now() + service.models().config().wait_timeout;
+  Service::ModelAccess access = MakeAccess();
+  const std::function<std::optional<Reply>()> job = [&] { return service.HandleSlow(match, body, &access); };
+  std::optional<Reply> reply;
+  while (!reply) {
+    std::optional<std::optional<Reply>> handled = co_await OnWorker<std::optional<Reply>>(&job);
+    reply = handled ? *std::move(handled) : TooMuchWork();
+    if (reply) break;
+    std::optional<Reply> refused = co_await AwaitModel(access.lease, deadline);
+    reply = std::move(refused);
+  }
+  co_return co_await WriteReply(*reply, exchange);
 }
 
 template <typename T>
@@ -451,18 +484,29 @@ inline asio::awaitable<bool> HttpSession::Generate(Service::Admitted* admitted, 
   const RouteId route = admitted->match.route->id;
   using Started = std::expected<std::unique_ptr<Generation>, Reply>;
   Service& service = *shared_->service;
-  // A client that leaves while its prompt is tokenised is noticed before anything is submitted.
-  box_in_work_ = box;
   std::string& body = parser->get().body();
+  const SteadyTime deadline = std::chrono::steady_clock::now() + service.models().config().wait_timeout;
+  Service::ModelAccess access = MakeAccess();
   const std::function<Started()> job = [&] {
-    Started result = service.StartGeneration(route, body, exchange->request_id, exchange->arrival, box);
-    body = std::string();
-    return result;
+    return service.StartGeneration(route, body, exchange->request_id, exchange->arrival, box, &access);
   };
-  std::optional<Started> started = co_await OnWorker<Started>(&job);
-  box_in_work_.reset();
+  std::optional<Started> started;
+  while (!started) {
+    // A client that leaves while its prompt is tokenised is noticed before anything is submitted.
+    box_in_work_ = box;
+    std::optional<Started> result = co_await OnWorker<Started>(&job);
+    box_in_work_.reset();
+    if (!result) result = std::unexpected(TooMuchWork());
+    const bool must_wait = result->has_value() && **result == nullptr;
+    if (must_wait) {
+      std::optional<Reply> refused = co_await AwaitModel(access.lease, deadline);
+      if (!refused) continue;
+      result = std::unexpected(*std::move(refused));
+    }
+    started = std::move(result);
+  }
+  body = std::string();
   ReleaseBodyBytes();
-  if (!started) started = std::unexpected(TooMuchWork());
   if (!*started) co_return co_await WriteReply(started->error(), exchange);
   co_return co_await PumpGeneration(started->value().get(), box, &admitted->admission, exchange);
 }
@@ -484,8 +528,8 @@ inline asio::awaitable<bool> HttpSession::PumpGeneration(Generation* generation,
       generation->Fail({.status = 503, .message = "the client has gone"});  // for the metrics: nobody reads it
       co_return false;
     }
-    if (content.engine_gone) {
-      generation->Fail({.status = 500, .message = "the engine died while it worked on the request"});
+    if (content.ended) {
+      generation->Fail(*content.ended);
     } else if (shared_->is_aborting) {
       generation->Fail({.status = 503, .message = "the server is shutting down"});
     }

@@ -57,8 +57,12 @@ class Follower {
 }  // namespace
 
 struct Metrics::Impl {
-  Impl(const std::string& model_name, int max_model_len)
-      : labels{{"model_name", model_name}, {"engine", "0"}}, max_model_len_buckets(OneTwoFive(max_model_len)) {}
+  Impl(const std::string& model_name, int max_model_len, std::shared_ptr<prometheus::Registry> registry_of_others)
+      : shared_registry(registry_of_others
+                            ? std::move(registry_of_others)
+                            : std::make_shared<prometheus::Registry>(prometheus::Registry::InsertBehavior::Merge)),
+        labels{{"model_name", model_name}, {"engine", "0"}},
+        max_model_len_buckets(OneTwoFive(max_model_len)) {}
 
   Gauge& AddGauge(const char* name, const char* help) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(labels);
@@ -74,7 +78,8 @@ struct Metrics::Impl {
     return AddCounter("vllm:request_success_total", "Choices that ended, by reason.", {{"finished_reason", reason}});
   }
 
-  prometheus::Registry registry{prometheus::Registry::InsertBehavior::Merge};
+  const std::shared_ptr<prometheus::Registry> shared_registry;  // by the metrics of all models of a server
+  prometheus::Registry& registry = *shared_registry;
   const Labels labels;
   const Buckets max_model_len_buckets;
 
@@ -138,8 +143,9 @@ struct Metrics::Impl {
   std::uint64_t step_tokens_sum = 0;
 };
 
-Metrics::Metrics(const std::string& model_name, int max_model_len)
-    : impl_(std::make_unique<Impl>(model_name, max_model_len)) {}
+Metrics::Metrics(const std::string& model_name, int max_model_len, const Metrics* others)
+    : impl_(std::make_unique<Impl>(model_name, max_model_len,
+                                   others != nullptr ? others->impl_->shared_registry : nullptr)) {}
 Metrics::~Metrics() = default;
 
 void Metrics::ObserveRequest(int prompt_tokens, int n, int max_tokens) {
@@ -217,7 +223,10 @@ void Metrics::Update(const EngineStats& stats) {
   impl_->generation_tokens.Update(stats.generation_tokens);
 
   constexpr std::size_t kNumBuckets = std::size(kStepTokenBuckets) + 1;
-  if (stats.step_tokens_histogram.size() != kNumBuckets) return;  // an engine that has not stepped yet
+  if (stats.step_tokens_histogram.size() != kNumBuckets) {  // an engine that has not stepped yet, or none
+    impl_->step_tokens.clear();
+    return;
+  }
   if (stats.step_tokens_sum < impl_->step_tokens_sum || impl_->step_tokens.empty()) {
     impl_->step_tokens.assign(kNumBuckets, 0);
     impl_->step_tokens_sum = 0;

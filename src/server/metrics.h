@@ -21,7 +21,8 @@ struct FinishRecord {
 
 class Metrics {
  public:
-  Metrics(const std::string& model_name, int max_model_len);
+  // With `others`, what it counts stands among theirs, in every Serialize of them, under its own model_name.
+  Metrics(const std::string& model_name, int max_model_len, const Metrics* others = nullptr);
   ~Metrics();
 
   // One prompt of a request, before it is submitted.

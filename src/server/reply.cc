@@ -71,6 +71,7 @@ ApiError ToApiError(const Error& error) {
     case ErrorCode::kIo:
     case ErrorCode::kInternal:
       api.status = 500;
+      if (error.param == "model") api.code = "model_load_failed";
       break;
   }
   return api;

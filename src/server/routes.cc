@@ -1,5 +1,7 @@
 #include "server/routes.h"
 
+#include <algorithm>
+
 #include "base/utf8.h"
 
 namespace quire::server {
@@ -29,6 +31,10 @@ constexpr Route kRoutes[] = {
     {.id = RouteId::kTokenize, .path = "/tokenize", .method = "POST", .takes_json = true, .needs_key = true},
     {.id = RouteId::kDetokenize, .path = "/detokenize", .method = "POST", .takes_json = true, .needs_key = true},
     {.id = RouteId::kResetPrefixCache, .path = "/reset_prefix_cache", .method = "POST", .needs_key = true},
+    // As in llama.cpp's router.
+    {.id = RouteId::kModels, .path = "/models", .method = "GET", .needs_key = true},
+    {.id = RouteId::kLoadModel, .path = "/models/load", .method = "POST", .takes_json = true, .needs_key = true},
+    {.id = RouteId::kUnloadModel, .path = "/models/unload", .method = "POST", .takes_json = true, .needs_key = true},
 };
 
 std::string_view PathOf(std::string_view target) {
@@ -57,6 +63,21 @@ std::string PercentDecode(std::string_view text) {
   return decoded;
 }
 
+// The value of `key` in the query of a target, decoded; a plus is a plus.
+std::optional<std::string> QueryValue(std::string_view target, std::string_view key) {
+  const std::size_t begin = target.find('?');
+  if (begin == std::string_view::npos) return std::nullopt;
+  std::string_view query = target.substr(begin + 1);
+  query = query.substr(0, query.find('#'));
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(pair.size() + 1, query.size()));
+    if (pair.substr(0, pair.find('=')) != key) continue;
+    return PercentDecode(pair.substr(std::min(key.size() + 1, pair.size())));
+  }
+  return std::nullopt;
+}
+
 bool HasPath(const Route& route, std::string_view path) {
   return route.takes_argument ? path.size() > route.path.size() && path.starts_with(route.path) : path == route.path;
 }
@@ -71,7 +92,7 @@ std::expected<RouteMatch, Reply> MatchRoute(std::string_view method, std::string
     if (!HasPath(route, path)) continue;
     path_exists = true;
     if (route.method != method) continue;
-    RouteMatch match{.route = &route, .argument = {}};
+    RouteMatch match{.route = &route, .argument = {}, .model = QueryValue(target, "model")};
     if (route.takes_argument) match.argument = PercentDecode(path.substr(route.path.size()));
     return match;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <expected>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,8 @@ enum class RouteId {
   kTokenize,
   kDetokenize,
   kResetPrefixCache,
+  kLoadModel,
+  kUnloadModel,
 };
 
 struct Route {
@@ -36,7 +39,8 @@ struct Route {
 
 struct RouteMatch {
   const Route* route = nullptr;
-  std::string argument;  // percent-decoded
+  std::string argument;              // percent-decoded
+  std::optional<std::string> model;  // of the query, "?model=NAME"
 };
 
 // 404 when nothing has this path, 405 with Allow when the method is another. HEAD is taken for GET.

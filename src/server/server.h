@@ -1,18 +1,21 @@
-// The front end: the OpenAI API over HTTP/1.1, in front of one EngineClient.
+// The front end: the OpenAI API over HTTP/1.1, in front of one EngineClient, or of one for each of several models.
 //
 //   ServedModel model{.names = {"demo"}, .engine = &client, .tokenizer = …, .chat_template = …};
 //   return server::Run(config, std::move(model), [](const std::string& url) { fmt::print("{}\n", url); });
 //
-// Threads: one does all socket I/O; a few workers parse, render templates and tokenise; one waits for engine
-// events; one asks the engine how it is. None of them ever waits for a client.
+// Threads: one does all socket I/O; a few workers parse, render templates and tokenise. For each engine one waits for
+// its events and two ask how it is; and for each of several models one loads and unloads it. None of them ever waits for
+// a client.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "server/config.h"
+#include "server/models_config.h"
 
 namespace quire::server {
 
@@ -21,6 +24,9 @@ class Server {
   // Listens and serves when it returns. kInvalidArgument: the configuration is wrong; kIo: the address cannot
   // be had. Does not wait for the engine: until that is ready /health and the generating routes answer 503.
   static Result<std::unique_ptr<Server>> Start(ServerConfig config, ServedModel model);
+  // The same with several models, which are loaded when they are needed.
+  static Result<std::unique_ptr<Server>> Start(ServerConfig config, const ModelsConfig& models_config,
+                                               std::vector<ModelSpec> models);
   // Aborts what runs, closes every connection and joins the threads.
   ~Server();
 
@@ -42,11 +48,14 @@ class Server {
  private:
   struct Impl;
   explicit Server(std::unique_ptr<Impl> impl);
+  static Result<std::unique_ptr<Server>> Serve(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
 // Start, Drain at SIGTERM or SIGINT (at once at the second one), Wait. `on_listening` gets the URL. The two
 // signals must not be blocked in the calling thread.
 Result<> Run(ServerConfig config, ServedModel model, const std::function<void(const std::string& url)>& on_listening);
+Result<> Run(ServerConfig config, const ModelsConfig& models_config, std::vector<ModelSpec> models,
+             const std::function<void(const std::string& url)>& on_listening);
 
 }  // namespace quire::server

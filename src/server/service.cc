@@ -25,18 +25,27 @@ std::uint64_t RandomBits() {
   return bits;
 }
 
-// FNV-1a: a name for a configuration, not a secret.
-std::uint64_t HashText(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
 bool IsJson(std::string_view content_type) {
   std::string type(content_type.substr(0, content_type.find(';')));
   while (type.ends_with(' ')) type.pop_back();
   std::ranges::transform(type, type.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
   return type == "application/json" || (type.starts_with("application/") && type.ends_with("+json"));
+}
+
+Result<std::string> ModelNameOf(const json::value& body) {
+  if (!body.is_object()) return FailParam("", "the request body must be a JSON object, got {}", Preview(body));
+  const json::value* name = body.get_object().if_contains("model");
+  if (name == nullptr || name->is_null()) return FailParam("model", "model is required: GET /v1/models lists them");
+  if (!name->is_string()) return FailParam("model", "model must be a string, got {}", Preview(*name));
+  return std::string(name->get_string());
+}
+
+Reply NoSuchModel(const std::string& name) {
+  return ErrorReply(
+      ApiError{.status = 404,
+               .message = fmt::format("The model `{}` does not exist.", SanitizeUtf8(name.substr(0, 200))),
+               .param = "model",
+               .code = "model_not_found"});
 }
 
 }  // namespace
@@ -95,22 +104,28 @@ void Generation::Fail(ApiError error) {
   ReleaseAll();
 }
 
-Service::Service(const ServerConfig* config, const ServedModel* model, AccessControl access, RequestTracker* tracker,
-                 EngineMonitor* monitor, Metrics* metrics, const Clock* clock)
-    : config_(config),
-      model_(model),
-      access_(std::move(access)),
-      tracker_(tracker),
-      monitor_(monitor),
-      metrics_(metrics),
-      clock_(clock),
-      started_at_(UnixSeconds()) {}
+Service::Service(const ServerConfig* config, ModelManager* models, AccessControl access, const Clock* clock)
+    : config_(config), models_(models), access_(std::move(access)), clock_(clock), started_at_(UnixSeconds()) {}
 
 std::optional<Reply> Service::CheckReady() const {
   if (draining_.load(std::memory_order_relaxed)) return BusyReply("the server is shutting down");
-  if (tracker_->engine_gone()) return BusyReply("the engine is gone");
-  if (monitor_->is_ready()) return std::nullopt;
-  return BusyReply(monitor_->info() == nullptr ? "Loading model" : "the engine is being started again");
+  const ModelBackend* only = models_->resident();
+  if (only == nullptr || only->is_ready()) return std::nullopt;  // of several, which one is in the body
+  if (only->engine_gone()) return BusyReply("the engine is gone");
+  return BusyReply(only->info() == nullptr ? "Loading model" : "the engine is being started again");
+}
+
+Result<ModelBackend*> Service::FindModel(const json::value& body, ModelAccess* access, bool again) {
+  if (!access->lease) {
+    // Of one model each request takes that; its own name is checked with its other fields.
+    std::string name = models_->first_name();
+    if (models_->resident() == nullptr) {
+      QUIRE_TRY(name, ModelNameOf(body));
+    }
+    QUIRE_TRY(access->lease, models_->Acquire(name, access->wake, again));
+  }
+  if (access->lease.is_waiting()) return nullptr;
+  return access->lease.backend();
 }
 
 std::expected<Service::Admitted, Reply> Service::Admit(const RequestHead& head) {
@@ -167,31 +182,6 @@ Reply Service::Options(const RequestHead& head, std::string_view requested_heade
   return reply;
 }
 
-std::shared_ptr<const ModelContext> Service::Context() {
-  const auto info = monitor_->info();
-  if (info == nullptr) return nullptr;
-  const std::lock_guard lock(mutex_);
-  if (context_ != nullptr && context_info_ == info) return context_;
-  auto context = std::make_shared<ModelContext>();
-  context->names = model_->names;
-  context->tokenizer = model_->tokenizer;
-  context->chat_template = model_->chat_template;
-  context->defaults = model_->defaults;
-  context->limits = {.vocab_size = info->vocab_size,
-                     .max_model_len = model_->max_model_len > 0 ? std::min(model_->max_model_len, info->max_model_len)
-                                                                : info->max_model_len,
-                     .logprobs_max = config_->logprobs_max};
-  for (int id = 0; id < model_->tokenizer->vocab_size(); ++id) {
-    context->token_bytes_max = std::max(context->token_bytes_max, model_->tokenizer->TokenText(TokenId(id)).size());
-  }
-  context->system_fingerprint = fmt::format(
-      "quire-{:016x}", HashText(fmt::format("{}|{}|{}|{}|{}|{}", QUIRE_VERSION, info->model_path, info->architecture,
-                                            info->weight_formats, info->isa, info->kv_dtype)));
-  context_info_ = info;
-  context_ = std::move(context);
-  return context_;
-}
-
 void Service::LogUnknownFields(const std::vector<std::string>& names) {
   constexpr std::size_t kRememberedMax = 256;
   const std::lock_guard lock(mutex_);
@@ -223,16 +213,20 @@ Result<GenerationSpec> Service::Prepare(RouteId route, const json::value& body, 
 std::expected<std::unique_ptr<Generation>, Reply> Service::StartGeneration(RouteId route, std::string_view body,
                                                                            std::string_view request_id,
                                                                            TimePoint arrival,
-                                                                           const std::shared_ptr<EventBox>& box) {
-  const auto model = Context();
-  if (model == nullptr) return std::unexpected(BusyReply("Loading model"));
+                                                                           const std::shared_ptr<EventBox>& box,
+                                                                           ModelAccess* access) {
   auto parsed = ParseJson(body, "request body");
   if (!parsed) return std::unexpected(ErrorReply(ApiError{.status = 400, .message = parsed.error().message}));
+  const auto backend = FindModel(*parsed, access);
+  if (!backend) return std::unexpected(ErrorReply(backend.error()));
+  if (*backend == nullptr) return nullptr;
+  const auto model = (*backend)->Context();
+  if (model == nullptr) return std::unexpected(BusyReply("Loading model"));
   const RequestIdentity identity{.id = std::string(request_id), .created = UnixSeconds(), .random_seed = RandomBits()};
   auto spec = Prepare(route, *parsed, *model, identity);
   if (!spec) return std::unexpected(ErrorReply(spec.error()));
-  auto generation = std::make_unique<Generation>(
-      std::make_unique<Answer>(*std::move(spec), model->tokenizer.get(), metrics_, arrival), tracker_);
+  auto answer = std::make_unique<Answer>(*std::move(spec), model->tokenizer.get(), &(*backend)->metrics(), arrival);
+  auto generation = std::make_unique<Generation>(std::move(access->lease), std::move(answer), &(*backend)->tracker());
   if (auto submitted = generation->Submit(box); !submitted) return std::unexpected(ErrorReply(submitted.error()));
   return generation;
 }
@@ -243,11 +237,11 @@ Reply Service::HandleQuick(const RouteMatch& match) const {
       return Root();
     case RouteId::kHealth:
     case RouteId::kPing:
-      return Health();
+      return Health(match.model);
     case RouteId::kVersion:
       return Reply{.body = "{\"version\":\"" QUIRE_VERSION "\"}"};
     case RouteId::kMetrics:
-      return Reply{.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_->Serialize()};
+      return MetricsText();
     case RouteId::kModels:
       return Models();
     case RouteId::kModel:
@@ -257,46 +251,82 @@ Reply Service::HandleQuick(const RouteMatch& match) const {
     case RouteId::kTokenize:
     case RouteId::kDetokenize:
     case RouteId::kResetPrefixCache:
+    case RouteId::kLoadModel:
+    case RouteId::kUnloadModel:
       break;
   }
   return ErrorReply(ApiError{.status = 500, .message = "not a quick route"});
 }
 
-Reply Service::HandleSlow(const RouteMatch& match, std::string_view body) {
-  if (match.route->id == RouteId::kResetPrefixCache) return ResetPrefixCache();
-  const auto model = Context();
-  if (model == nullptr) return BusyReply("Loading model");
+std::optional<Reply> Service::HandleSlow(const RouteMatch& match, std::string_view body, ModelAccess* access) {
+  const RouteId route = match.route->id;
+  if (route == RouteId::kResetPrefixCache) return ResetPrefixCache();
   auto parsed = ParseJson(body, "request body");
   if (!parsed) return ErrorReply(ApiError{.status = 400, .message = parsed.error().message});
-  auto text = match.route->id == RouteId::kTokenize ? Tokenize(*parsed, *model) : Detokenize(*parsed, *model);
+  if (route == RouteId::kUnloadModel) return Unload(*parsed);
+  if (route == RouteId::kLoadModel) {
+    const auto name = ModelNameOf(*parsed);
+    if (!name) return ErrorReply(name.error());
+    if (!models_->Find(*name)) return NoSuchModel(*name);
+  }
+  const auto backend = FindModel(*parsed, access, /*again=*/route == RouteId::kLoadModel);
+  if (!backend) return ErrorReply(backend.error());
+  if (*backend == nullptr) return std::nullopt;
+  if (route == RouteId::kLoadModel) return Reply{.body = R"({"success":true})"};
+  const auto model = (*backend)->Context();
+  if (model == nullptr) return BusyReply("Loading model");
+  auto text = route == RouteId::kTokenize ? Tokenize(*parsed, *model) : Detokenize(*parsed, *model);
   if (!text) return ErrorReply(text.error());
   return Reply{.body = *std::move(text)};
 }
 
 Reply Service::ResetPrefixCache() {
-  const auto reset = model_->engine->ResetPrefixCache();
+  const auto reset = models_->ResetPrefixCaches();
   if (!reset) return ErrorReply(reset.error());
   return Reply{.content_type = ""};
 }
 
-Reply Service::Health() const {
+Reply Service::Unload(const json::value& body) {
+  const auto name = ModelNameOf(body);
+  if (!name) return ErrorReply(name.error());
+  if (const auto unloaded = models_->Unload(*name); !unloaded) return ErrorReply(unloaded.error());
+  return Reply{.body = R"({"success":true})"};
+}
+
+Reply Service::Health(const std::optional<std::string>& name) const {
   if (auto not_ready = CheckReady()) return *std::move(not_ready);
+  if (name) {
+    const auto model = models_->Find(*name);
+    if (!model) return NoSuchModel(*name);
+    if (!model->is_ready) {
+      const bool restarts = model->state == ModelState::kLoaded;
+      return BusyReply(restarts ? "the engine is being started again"
+                                : fmt::format("the model is {}", ModelStateName(model->state)));
+    }
+  } else if (models_->is_starting()) {
+    return BusyReply("Loading model");
+  }
   return Reply{.content_type = ""};
 }
 
-void Service::WriteModelCard(const std::string& name, JsonWriter* writer) const {
+Reply Service::MetricsText() const {
+  Reply reply{.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = models_->metrics().Serialize()};
+  if (models_->resident() == nullptr) reply.body += ModelMetrics(models_->List(), models_->config().memory_bytes);
+  return reply;
+}
+
+void Service::WriteModelCard(const std::string& name, const ModelStatus& model, JsonWriter* writer) const {
   writer->BeginObject();
   writer->Key("id").String(name);
   writer->Key("object").String("model");
   writer->Key("created").Int(started_at_);
   writer->Key("owned_by").String("quire");
-  writer->Key("root").String(model_->names.front());
+  writer->Key("root").String(model.names.front());
   writer->Key("parent").Null();
   writer->Key("max_model_len");
-  const auto info = monitor_->info();
-  int length = model_->max_model_len;
-  if (info != nullptr) length = length > 0 ? std::min(length, info->max_model_len) : info->max_model_len;
-  length > 0 ? writer->Int(length) : writer->Null();
+  model.max_model_len > 0 ? writer->Int(model.max_model_len) : writer->Null();
+  writer->Key("status");
+  WriteModelStatus(model, writer);
   writer->Key("permission").BeginArray().EndArray();
   writer->EndObject();
 }
@@ -305,28 +335,25 @@ Reply Service::Models() const {
   Reply reply;
   JsonWriter writer(&reply.body);
   writer.BeginObject().Key("object").String("list").Key("data").BeginArray();
-  for (const std::string& name : model_->names) WriteModelCard(name, &writer);
+  for (const ModelStatus& model : models_->List()) {
+    for (const std::string& name : model.names) WriteModelCard(name, model, &writer);
+  }
   writer.EndArray().EndObject();
   return reply;
 }
 
 Reply Service::Model(const std::string& name) const {
-  if (std::ranges::find(model_->names, name) == model_->names.end()) {
-    return ErrorReply(
-        ApiError{.status = 404,
-                 .message = fmt::format("The model `{}` does not exist.", SanitizeUtf8(name.substr(0, 200))),
-                 .param = "model",
-                 .code = "model_not_found"});
-  }
+  const auto model = models_->Find(name);
+  if (!model) return NoSuchModel(name);
   Reply reply;
   JsonWriter writer(&reply.body);
-  WriteModelCard(name, &writer);
+  WriteModelCard(name, *model, &writer);
   return reply;
 }
 
 Reply Service::Root() const {
   std::string model;
-  AppendJsonString(model_->names.front(), /*ascii_only=*/true, &model);
+  AppendJsonString(models_->first_name(), /*ascii_only=*/true, &model);
   Reply reply{.content_type = "text/plain; charset=utf-8"};
   reply.body = fmt::format(
       "quire {}: a language model behind the OpenAI API.\n\n"
@@ -334,8 +361,8 @@ Reply Service::Root() const {
       "  curl {}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{{\"model\": {}, \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}], \"stream\": "
       "true}}'\n\n"
-      "Routes: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize, /reset_prefix_cache;\n"
-      "        GET /v1/models, /health, /metrics, /version.\n",
+      "Routes: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize, /reset_prefix_cache,\n"
+      "        /models/load, /models/unload; GET /v1/models, /health, /metrics, /version.\n",
       QUIRE_VERSION, url_, model);
   return reply;
 }

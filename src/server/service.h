@@ -15,8 +15,8 @@
 #include "server/access.h"
 #include "server/answer.h"
 #include "server/config.h"
-#include "server/engine_monitor.h"
 #include "server/metrics.h"
+#include "server/model_manager.h"
 #include "server/prepare.h"
 #include "server/routes.h"
 #include "server/tracker.h"
@@ -47,7 +47,9 @@ class Admission {
 // One generation request in the engine. Whatever still runs when it goes is aborted.
 class Generation {
  public:
-  Generation(std::unique_ptr<Answer> answer, RequestTracker* tracker) : answer_(std::move(answer)), tracker_(tracker) {}
+  // `lease` is of the model that has the tracker.
+  Generation(ModelLease lease, std::unique_ptr<Answer> answer, RequestTracker* tracker)
+      : lease_(std::move(lease)), answer_(std::move(answer)), tracker_(tracker) {}
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
@@ -69,6 +71,7 @@ class Generation {
  private:
   void ReleaseAll();
 
+  ModelLease lease_;  // the last to go
   std::unique_ptr<Answer> answer_;
   RequestTracker* tracker_;
   std::vector<std::optional<RequestId>> ids_;  // one for each prompt; nothing when it has ended
@@ -78,8 +81,7 @@ class Generation {
 class Service {
  public:
   // Everything outlives the service.
-  Service(const ServerConfig* config, const ServedModel* model, AccessControl access, RequestTracker* tracker,
-          EngineMonitor* monitor, Metrics* metrics, const Clock* clock);
+  Service(const ServerConfig* config, ModelManager* models, AccessControl access, const Clock* clock);
 
   struct Admitted {
     RouteMatch match;
@@ -93,52 +95,60 @@ class Service {
 
   // At once: /, /health, /ping, /version, /models, /metrics (as of the last statistics).
   Reply HandleQuick(const RouteMatch& match) const;
-  // Tokenises or waits for the engine: /tokenize, /detokenize, /reset_prefix_cache.
-  Reply HandleSlow(const RouteMatch& match, std::string_view body);
+
+  // What these two need of a model that may not be loaded. The lease is empty at first; after an answer that is missing
+  // it waits for the model, and the same call is to be made again when `wake` was called (ModelManager::Acquire).
+  struct ModelAccess {
+    ModelLease lease;
+    std::function<void()> wake;
+  };
+  // Tokenises or waits for the engine or its files: /tokenize, /detokenize, /reset_prefix_cache, /models/load and
+  // /models/unload.
+  std::optional<Reply> HandleSlow(const RouteMatch& match, std::string_view body, ModelAccess* access);
   // Parses, renders, tokenises and submits. `arrival` is when the head was read; `request_id` as the client
-  // sent it.
+  // sent it. Null: see ModelAccess.
   std::expected<std::unique_ptr<Generation>, Reply> StartGeneration(RouteId route, std::string_view body,
                                                                     std::string_view request_id, TimePoint arrival,
-                                                                    const std::shared_ptr<EventBox>& box);
+                                                                    const std::shared_ptr<EventBox>& box,
+                                                                    ModelAccess* access);
 
   // From now on: 503 for whatever generates, and for /health.
   void SetDraining() { draining_.store(true, std::memory_order_relaxed); }  // a flag alone
   void set_url(std::string url) { url_ = std::move(url); }                  // before the first request
 
-  EngineMonitor& monitor() { return *monitor_; }
-  Metrics& metrics() { return *metrics_; }
+  ModelManager& models() { return *models_; }
+  Metrics& metrics() { return models_->metrics(); }
   const Clock& clock() const { return *clock_; }
 
  private:
+  // Whether requests are taken at all.
   std::optional<Reply> CheckReady() const;
-  // Null until the engine was ready for the first time.
-  std::shared_ptr<const ModelContext> Context();
+  // The model that the body names; null when it must be waited for.
+  Result<ModelBackend*> FindModel(const json::value& body, ModelAccess* access, bool again = false);
   void LogUnknownFields(const std::vector<std::string>& names);
   Result<GenerationSpec> Prepare(RouteId route, const json::value& body, const ModelContext& model,
                                  const RequestIdentity& identity);
-  void WriteModelCard(const std::string& name, JsonWriter* writer) const;
+  void WriteModelCard(const std::string& name, const ModelStatus& model, JsonWriter* writer) const;
   Reply Models() const;
   Reply Model(const std::string& name) const;
-  Reply Health() const;
+  // Of the server, or of one model.
+  Reply Health(const std::optional<std::string>& name) const;
   Reply Root() const;
+  Reply MetricsText() const;
   Reply ResetPrefixCache();
+  Reply Unload(const json::value& body);
 
   const ServerConfig* config_;
-  const ServedModel* model_;
+  ModelManager* models_;
   const AccessControl access_;
-  RequestTracker* tracker_;
-  EngineMonitor* monitor_;
-  Metrics* metrics_;
   const Clock* clock_;
   const std::int64_t started_at_;  // seconds since 1970
   std::string url_;
   std::atomic<bool> draining_{false};
   std::atomic<int> num_admitted_{0};
 
-  std::mutex mutex_;                                // guards everything below
-  std::shared_ptr<const EngineInfo> context_info_;  // what context_ was made from
-  std::shared_ptr<const ModelContext> context_;     // shared with the requests that use it
-  std::set<std::string> unknown_fields_;            // logged already
+  std::mutex mutex_;                      // guards unknown_fields_
+  std::set<std::string> unknown_fields_;  // logged already
 };
 
 }  // namespace quire::server

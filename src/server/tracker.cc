@@ -22,9 +22,8 @@ std::size_t EventBytes(const EngineEvent& event) {
 
 EventBox::Content EventBox::Take() {
   const std::lock_guard lock(mutex_);
-  Content taken{.events = std::exchange(content_.events, {}),
-                .overflowed = content_.overflowed,
-                .engine_gone = content_.engine_gone};
+  Content taken{
+      .events = std::exchange(content_.events, {}), .overflowed = content_.overflowed, .ended = content_.ended};
   bytes_ = 0;
   return taken;
 }
@@ -49,10 +48,10 @@ bool EventBox::Put(ArrivedEvent event) {
   return kept;
 }
 
-void EventBox::SetEngineGone() {
+void EventBox::End(const ApiError& why) {
   {
     const std::lock_guard lock(mutex_);
-    content_.engine_gone = true;
+    content_.ended = why;
   }
   wake_(false);
 }
@@ -97,7 +96,7 @@ void RequestTracker::Run(const std::atomic<bool>& stop) {
   constexpr auto kPatience = std::chrono::milliseconds(100);
   while (!stop.load(std::memory_order_relaxed)) {  // a flag alone; nothing is read after it
     auto events = engine_->Next(kPatience);
-    if (!events) return FailAll();
+    if (!events) return Abandon({.status = 500, .message = "the engine died while it worked on the request"});
     Dispatch(*std::move(events));
   }
 }
@@ -121,14 +120,14 @@ void RequestTracker::Dispatch(std::vector<EngineEvent> events) {
   }
 }
 
-void RequestTracker::FailAll() {
+void RequestTracker::Abandon(const ApiError& why) {
   std::unordered_map<RequestId, Entry> entries;
   {
     const std::lock_guard lock(mutex_);
     engine_gone_.store(true, std::memory_order_release);
     entries.swap(entries_);
   }
-  for (auto& [id, entry] : entries) entry.box->SetEngineGone();
+  for (auto& [id, entry] : entries) entry.box->End(why);
 }
 
 }  // namespace quire::server

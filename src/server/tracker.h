@@ -8,11 +8,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "api/events.h"
 #include "base/clock.h"
+#include "server/reply.h"
 #include "wire/engine_client.h"
 
 namespace quire::server {
@@ -33,14 +35,14 @@ class EventBox {
 
   struct Content {
     std::vector<ArrivedEvent> events;
-    bool overflowed = false;   // events were lost: the request cannot be answered
-    bool engine_gone = false;  // no more will come
+    bool overflowed = false;        // events were lost: the request cannot be answered
+    std::optional<ApiError> ended;  // no more will come, and this is why
   };
   Content Take();
 
   // False when the box is full; then it stays so.
   bool Put(ArrivedEvent event);
-  void SetEngineGone();
+  void End(const ApiError& why);
 
   // The client has gone: what is not submitted yet need not be.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
@@ -69,6 +71,8 @@ class RequestTracker {
 
   // Takes events until the engine is gone or `stop` is true.
   void Run(const std::atomic<bool>& stop);
+  // Ends every request that has not ended, and takes no more.
+  void Abandon(const ApiError& why);
 
   bool engine_gone() const { return engine_gone_.load(std::memory_order_acquire); }
 
@@ -79,12 +83,11 @@ class RequestTracker {
     int choices_left = 0;
   };
   void Dispatch(std::vector<EngineEvent> events);
-  void FailAll();
 
   EngineClient* engine_;
   const Clock* clock_;
   std::atomic<std::uint64_t> next_id_{1};
-  std::atomic<bool> engine_gone_{false};  // release: every entry was failed before
+  std::atomic<bool> engine_gone_{false};  // Submit looks at it once its entry can be seen
   std::mutex mutex_;                      // guards entries_
   std::unordered_map<RequestId, Entry> entries_;
 };
