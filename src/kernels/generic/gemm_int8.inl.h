@@ -171,35 +171,40 @@ inline void Int8TileOf(std::int64_t num_rows, const Int8Walk& walk, const std::b
   Int8Tile<Format, R, P, kStream>(walk, rows, weights, out, columns, prefetch);
 }
 
-// Whether tiles of many rows read the panels as they are, or unpack them first.
+// Whether codes lie in the panels as DotRun takes them: tiles of any number of rows read them there.
 template <typename Packed>
-inline constexpr bool kReadsPacked = Packed::kTraits.code_bits == 8 && Packed::kTraits.scale == ScaleType::kF16;
+inline constexpr bool kReadsPacked = Packed::kTraits.code_bits == 8 && !Packed::kTraits.sparse;
 
 // Where there are matrix tiles: from so many rows on they are faster. Before, reading packed codes as they are saves unpacking.
 template <typename Packed>
 inline constexpr int kMatrixMinRows = kReadsPacked<Packed> ? 32 : 8;
 
-template <typename Packed>
-using ManyRowsCodes = std::conditional_t<kReadsPacked<Packed>, Packed, Unpacked<Packed>>;
-
-// Rows of a tile: fewer where the signs of the codes take registers.
+// Rows of a tile, and panels of one that reads the weights from memory: fewer where the signs of the codes take registers.
 template <typename Packed>
 inline constexpr int kTileRows = Packed::kZeroPoint == 128 ? kInt8Rows : kSmallCodeRows;
+template <typename Packed>
+inline constexpr int kFewRows = Packed::kZeroPoint == 128 ? kInt8FewRows : kSmallCodeFewRows;
+template <typename Packed>
+inline constexpr int kFewRowsPanels = Packed::kZeroPoint == 128 ? kInt8FewRowsPanels : kSmallCodeFewRowsPanels;
+
+// So many tiles of kFewRows unpack the codes in registers, each for itself; for more of them, unpacking once into memory
+// costs less. Codes of 6 bits are put together from two loads.
+template <typename Packed>
+inline constexpr int kUnpackingTiles = Packed::kTraits.code_bits == 6 ? 2 : 3;
 
 // Many rows against P panels. The rows are split into tiles of nearly equal height, and the weights into stretches of the
 // inner dimension that stay in the L1 cache while the tiles pass over them. Each tile also fetches a part of the next
 // stretch, so that memory and arithmetic overlap.
-template <typename Packed, int R, int P>
+template <typename Packed, typename Codes, int R, int P>
 inline void Int8ManyRows(Int8Walk walk, const GemmArgs& args, const std::byte* panels, float* out, std::int64_t columns,
                          bool is_last) {
-  using Codes = ManyRowsCodes<Packed>;
+  constexpr bool kUnpack = !std::is_same_v<Codes, Packed>;
   // P panels · 4 blocks of 256 · 17 bytes are 34 KiB for the two panels of the wide tile, of 48 KiB (and 17 of 32 KiB for
   // one); three unpacked blocks are 27 KiB, 30 with minima.
-  constexpr std::int64_t kBlocksPerStretch = kReadsPacked<Packed> ? 4 : 3;
+  constexpr std::int64_t kBlocksPerStretch = kUnpack ? 3 : 4;
   constexpr std::int64_t kStretchBytes = kBlocksPerStretch * Codes::kBlockBytes;
-  constexpr int kShortest = kReadsPacked<Packed> ? (R > 1 ? R / 2 : 1)  // of two tiles or more, none is below half of R
-                                                 : (R > 3 ? 2 : 1);     // there may be one tile only
-  alignas(64) std::byte unpacked[kReadsPacked<Packed> ? 1 : P * kStretchBytes];
+  constexpr int kShortest = R > 1 ? R / 2 : 1;  // of two tiles or more, none is below half of R
+  alignas(64) std::byte unpacked[kUnpack ? P * kStretchBytes : 1];
   const std::int64_t num_tiles = (args.num_rows + R - 1) / R;
   const std::int64_t num_blocks = walk.layout.num_blocks;
   for (std::int64_t begin = 0; begin < num_blocks; begin += kBlocksPerStretch) {
@@ -210,7 +215,7 @@ inline void Int8ManyRows(Int8Walk walk, const GemmArgs& args, const std::byte* p
     const std::int64_t num_groups = (walk.block_end - begin) * Packed::kGroups;
     const std::int64_t next_bytes = wraps && is_last ? 0 : kBlocksPerStretch * Packed::kBlockBytes;
     Int8Weights weights{panels + begin * Packed::kBlockBytes, static_cast<std::int64_t>(walk.panel_bytes)};
-    if constexpr (!kReadsPacked<Packed>) {
+    if constexpr (kUnpack) {
       const std::int64_t left = walk.k / Packed::kGroup - begin * Packed::kGroups;
       for (int p = 0; p < P; ++p) {
         UnpackGroups<Packed>(weights.block + p * weights.panel_bytes, left < num_groups ? left : num_groups,
@@ -231,7 +236,7 @@ inline void Int8ManyRows(Int8Walk walk, const GemmArgs& args, const std::byte* p
 
 // Panels [begin, end) in groups of P, and what is left over in smaller groups. With kStream all rows fit in one tile of R
 // rows, and the weights are read once, from memory.
-template <typename Packed, int R, int P, bool kStream>
+template <typename Packed, typename Codes, int R, int P, bool kStream>
 inline void Int8Panels(const Int8Walk& walk, const GemmArgs& args, std::int64_t begin) {
   for (; begin + P <= args.panel_end; begin += P) {
     const std::int64_t column = begin * kPanelWidth, columns = args.weights->n - column;
@@ -241,10 +246,10 @@ inline void Int8Panels(const Int8Walk& walk, const GemmArgs& args, std::int64_t 
       Int8TileOf<Packed, R == 1 ? 1 : 2, R, P, true>(args.num_rows, walk, args.activations, weights, args.out + column,
                                                      columns, {});
     } else {
-      Int8ManyRows<Packed, R, P>(walk, args, panels, args.out + column, columns, begin + P >= args.panel_end);
+      Int8ManyRows<Packed, Codes, R, P>(walk, args, panels, args.out + column, columns, begin + P >= args.panel_end);
     }
   }
-  if constexpr (P > 1) Int8Panels<Packed, R, P / 2, kStream>(walk, args, begin);
+  if constexpr (P > 1) Int8Panels<Packed, Codes, R, P / 2, kStream>(walk, args, begin);
 }
 
 // Of tiers with matrix tiles.
@@ -263,17 +268,22 @@ inline void GemmInt8(const GemmArgs& args) {
                       .ld_out = args.ld_out,
                       .block_begin = 0,
                       .block_end = layout.num_blocks};
-  if (args.num_rows == 1) return Int8Panels<Packed, 1, kGemvPanels, true>(walk, args, args.panel_begin);
+  if (args.num_rows == 1) return Int8Panels<Packed, Packed, 1, kGemvPanels, true>(walk, args, args.panel_begin);
   if constexpr (kMatrixTiles) {
     if (args.num_rows >= kMatrixMinRows<Packed>) return GemmInt8Matrix<Packed>(walk, args);
   }
-  if constexpr (kReadsPacked<Packed>) {
-    static_assert(kInt8FewRows >= kInt8Rows);  // so that more rows make two tiles at least
-    if (args.num_rows <= kInt8FewRows) {
-      return Int8Panels<Packed, kInt8FewRows, kInt8FewRowsPanels, true>(walk, args, args.panel_begin);
+  constexpr int kFew = kFewRows<Packed>, kMany = kTileRows<Packed>;
+  static_assert(kFew >= kMany / 2);  // so that more rows make two tiles at least, or one of more than half of the rows
+  if (args.num_rows <= kFew) {
+    return Int8Panels<Packed, Packed, kFew, kFewRowsPanels<Packed>, true>(walk, args, args.panel_begin);
+  }
+  if constexpr (!kReadsPacked<Packed>) {
+    if (args.num_rows <= kUnpackingTiles<Packed> * kFew) {
+      return Int8Panels<Packed, Packed, kFew, kInt8Panels, false>(walk, args, args.panel_begin);
     }
   }
-  ForPortions(args, walk.row_bytes, kTileRows<Packed>, [&](const GemmArgs& part) {
-    Int8Panels<Packed, kTileRows<Packed>, kInt8Panels, false>(walk, part, part.panel_begin);
+  using Codes = std::conditional_t<kReadsPacked<Packed>, Packed, Unpacked<Packed>>;
+  ForPortions(args, walk.row_bytes, kMany, [&](const GemmArgs& part) {
+    Int8Panels<Packed, Codes, kMany, kInt8Panels, false>(walk, part, part.panel_begin);
   });
 }

@@ -246,6 +246,7 @@ QUIRE_INLINE double ReduceAddD(F64 x) {
 // 16 registers, and a panel is two of them.
 inline constexpr int kInt8Rows = 2, kSmallCodeRows = 4, kInt8Panels = 1;
 inline constexpr int kInt8FewRows = 2, kInt8FewRowsPanels = 1;
+inline constexpr int kSmallCodeFewRows = 4, kSmallCodeFewRowsPanels = 1;
 inline constexpr int kFloatRows = 6, kFloatPanels = 1;
 inline constexpr int kFloatFewRows = 2, kFloatFewRowsPanels = 2;
 inline constexpr int kGemvPanels = 4;  // for a single row

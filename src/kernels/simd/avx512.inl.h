@@ -211,7 +211,8 @@ QUIRE_INLINE double ReduceAddD(F64 x) {
 // 32 registers. A tile's dot products or float sums take 24 of them, weights and a broadcast the others; the INT8 sums of
 // a block, which are touched once for eight dots, then live in memory.
 inline constexpr int kInt8Rows = 6, kSmallCodeRows = 6, kInt8Panels = 2;
-inline constexpr int kInt8FewRows = 6, kInt8FewRowsPanels = 4;  // weights come from memory: more streams
+inline constexpr int kInt8FewRows = 6, kInt8FewRowsPanels = 4;            // weights come from memory: more streams
+inline constexpr int kSmallCodeFewRows = 8, kSmallCodeFewRowsPanels = 2;  // 8 × 2 dots, all sums in memory
 inline constexpr int kFloatRows = 12, kFloatPanels = 2;
 inline constexpr int kFloatFewRows = 4, kFloatFewRowsPanels = 4;
 inline constexpr int kGemvPanels = 8;  // for a single row

@@ -255,6 +255,7 @@ QUIRE_INLINE double ReduceAddD(F64 x) {
 // block live in memory, as on AVX-512. Float: a pair of BF16 weights takes eight registers beside the twenty of sums.
 inline constexpr int kInt8Rows = 6, kSmallCodeRows = 6, kInt8Panels = 1;
 inline constexpr int kInt8FewRows = 6, kInt8FewRowsPanels = 1;
+inline constexpr int kSmallCodeFewRows = 6, kSmallCodeFewRowsPanels = 1;
 inline constexpr int kFloatRows = 5, kFloatPanels = 1;
 inline constexpr int kFloatFewRows = 2, kFloatFewRowsPanels = 2;
 inline constexpr int kGemvPanels = 4;     // for a single row
