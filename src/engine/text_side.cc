@@ -33,7 +33,8 @@ Result<std::unique_ptr<text::Tokenizer>> MakeTokenizer(weights::TextAssets* asse
   return Fail(ErrorCode::kNotFound, "{} has no tokenizer (tokenizer.json, tokenizer.model or a GGUF vocabulary)", name);
 }
 
-// "models/demo/" → "demo", "model.gguf" → "model".
+}  // namespace
+
 std::string ModelName(const std::filesystem::path& path) {
   std::error_code ignored;
   std::filesystem::path full = std::filesystem::weakly_canonical(path, ignored);
@@ -41,8 +42,6 @@ std::string ModelName(const std::filesystem::path& path) {
   if (!full.has_filename()) full = full.parent_path();
   return full.extension() == ".gguf" ? full.stem().string() : full.filename().string();
 }
-
-}  // namespace
 
 Result<TextSide> LoadTextSide(const std::filesystem::path& path) {
   const std::string name = path.string();

@@ -21,6 +21,9 @@ struct TextSide {
   weights::GenerationConfig generation_config;
   weights::ModelConfig config;
 };
+// "models/demo/" → "demo", "model.gguf" → "model".
+std::string ModelName(const std::filesystem::path& path);
+
 Result<TextSide> LoadTextSide(const std::filesystem::path& path);
 
 }  // namespace quire::engine
