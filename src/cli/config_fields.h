@@ -9,6 +9,7 @@
 #include "cli/config_visitor.h"
 #include "engine/engine_options.h"
 #include "server/config.h"
+#include "server/models_config.h"
 #include "wire/supervised_engine.h"
 
 namespace quire::cli {
@@ -109,6 +110,21 @@ void VisitFields(Config& config, Visitor& visitor) {
   visitor.Field("keep-alive-interval", config.keep_alive_interval,
                 "time between comment lines in a stream that is silent; 0: none");
   visitor.Field("drain-timeout", config.drain_timeout, "how long running requests may go on after SIGTERM");
+}
+
+template <ConfigOf<server::ModelsConfig> Config, typename Visitor>
+void VisitFields(Config& config, Visitor& visitor) {
+  visitor.Field(
+      "memory", Bytes(config.memory_bytes),
+      "memory for the weights, keys and values of all models that are loaded at a time, such as 16GiB; what is "
+      "idle makes room for what is asked for; 0: four fifths of what is free");
+  visitor.Field("models-max", config.loaded_max, "models that are loaded at a time");
+  visitor.Field("model-wait-timeout", config.wait_timeout,
+                "how long a request may wait for its model to be loaded, before it gets 503");
+  visitor.Field("max-model-waiters", config.waiting_max,
+                "requests that may wait for models to be loaded; more get 503");
+  visitor.Field("model-idle-timeout", config.idle_timeout,
+                "a model that no request has used for so long is unloaded; 0: only when its memory is needed");
 }
 
 template <ConfigOf<wire::SupervisorConfig> Config, typename Visitor>
