@@ -18,7 +18,7 @@ import unittest
 
 from serving import Server, process_is_alive, wait_for
 
-PROGRAM = None  # set by main
+PROGRAM = MAKE_MODEL = None  # set by main
 DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/demo")
 MEBIBYTE = 1 << 20
 ONE = "100MiB"  # room for one demo model with the 64 MiB of keys and values that serving.py gives it
@@ -129,6 +129,26 @@ class ModelsTest(unittest.TestCase):
             alive = [pid for name in names for pid in engine_pids(server, name) if process_is_alive(pid)]
             self.assertEqual(len(alive), len(loaded))
 
+    # Different architectures, tokenizers and files, one at a time; whether a model was unloaded meanwhile cannot be told
+    # from what it says.
+    def test_models_of_all_kinds_take_turns(self):
+        self.assertTrue(os.path.exists(MAKE_MODEL), f"{MAKE_MODEL} is not built")
+        with tempfile.TemporaryDirectory() as folder:
+            for shape, file, *flags in (("tiny-qwen3", "qwen"), ("tiny-llama2", "llama.gguf", "--type", "Q8_0"),
+                                        ("tiny-mistral", "mistral.gguf", "--type", "Q4_K_M")):
+                subprocess.run([MAKE_MODEL, shape, os.path.join(folder, file), "--quiet", *flags], check=True)
+            names = ["llama", "mistral", "qwen"]
+            with Server(PROGRAM, "--models-dir", folder, "--models-max", "1") as server:
+                answers = {}
+                for name in names + names + ["mistral", "mistral", "llama"]:
+                    status, answer = complete(server, name, logprobs=2)
+                    self.assertEqual(status, 200, answer)
+                    self.assertEqual(answers.setdefault(name, answer["choices"]), answer["choices"])
+                    loaded = [other for other in names if state(server, other)["value"] == "loaded"]
+                    self.assertEqual(loaded, [name])
+                self.assertEqual(len({answers[name][0]["text"] for name in names}), 3)
+                self.assertEqual([len(engine_pids(server, name)) for name in names], [3, 3, 2])
+
     def test_a_killed_engine_leaves_the_other_model_alone(self):
         with Server(PROGRAM, "--model", f"a={DEMO}", "--model", f"b={DEMO}", "--memory", TWO) as server:
             connection_a, stream_a = server.stream(model="a")
@@ -222,4 +242,5 @@ class ModelsTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = sys.argv.pop(1)
+    MAKE_MODEL = os.path.join(os.path.dirname(os.path.abspath(PROGRAM)), "make_model")
     unittest.main(verbosity=2)
