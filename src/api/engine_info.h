@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/strong_id.h"
@@ -27,6 +28,38 @@ struct EngineInfo {
   double load_seconds = 0;
 };
 
+// A place below the KV pool where blocks are kept.
+enum class KvTierKind : std::uint8_t { kMemory, kDisk, kRedis };
+inline constexpr KvTierKind kKvTierKinds[] = {KvTierKind::kMemory, KvTierKind::kDisk, KvTierKind::kRedis};
+
+constexpr std::string_view KvTierName(KvTierKind kind) {
+  switch (kind) {
+    case KvTierKind::kMemory:
+      return "memory";
+    case KvTierKind::kDisk:
+      return "disk";
+    case KvTierKind::kRedis:
+      return "redis";
+  }
+  return "";
+}
+
+struct KvTierStats {
+  KvTierKind kind = KvTierKind::kMemory;
+  std::int64_t num_blocks = 0;  // kept now, as far as the tier knows
+  std::int64_t num_bytes = 0;
+  std::uint64_t hits = 0;    // blocks that were read
+  std::uint64_t misses = 0;  // that were gone when they were to be read
+  std::uint64_t stored = 0;  // that were written
+  std::uint64_t read_bytes = 0;
+  std::uint64_t written_bytes = 0;
+  std::uint64_t errors = 0;     // of the disk or the connection
+  std::uint64_t damaged = 0;    // entries that were dropped because their checksum or size was wrong
+  std::uint64_t evictions = 0;  // for want of room
+
+  friend bool operator==(const KvTierStats&, const KvTierStats&) = default;
+};
+
 // Gauges are of now, counters since the engine started.
 struct EngineStats {
   int num_requests_running = 0;
@@ -38,6 +71,7 @@ struct EngineStats {
   std::uint64_t generation_tokens = 0;
   std::uint64_t prefix_cache_queries = 0;  // tokens looked up
   std::uint64_t prefix_cache_hits = 0;     // tokens found
+  std::uint64_t tier_hits = 0;             // tokens that were not, and came from a lower tier
   std::uint64_t prefix_cache_evicted_blocks = 0;
   std::uint64_t preemptions = 0;
   int num_swap_blocks_total = 0;
@@ -50,6 +84,8 @@ struct EngineStats {
   // and more than the one before; one more bucket for the rest.
   std::vector<std::uint64_t> step_tokens_histogram;
   std::uint64_t step_tokens_sum = 0;
+  std::vector<KvTierStats> kv_tiers;       // in the order in which they are asked
+  std::uint64_t kv_tier_backlog_lost = 0;  // blocks that were evicted before they could be written to a tier
 };
 
 inline constexpr int kStepTokenBuckets[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};

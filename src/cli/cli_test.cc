@@ -216,6 +216,10 @@ TEST(ConfigVisitor, LogsShowNoKeys) {
   EXPECT_EQ(line.find("secret"), std::string::npos);
   EXPECT_NE(line.find("api-key=[1]"), std::string::npos);
   EXPECT_NE(line.find("port=8000"), std::string::npos);
+  engine::EngineOptions engine;
+  engine.kv_redis = "redis://me:secret@host:1";
+  EXPECT_EQ(ConfigToLog(engine).find("secret"), std::string::npos);
+  EXPECT_NE(ConfigToLog(engine).find("kv-redis=redis://…@host:1"), std::string::npos);
 }
 
 TEST(HelpFormatter, FieldsHaveFlags) {

@@ -63,6 +63,21 @@ void VisitFields(Config& config, Visitor& visitor) {
                 Choice(config.preemption_mode, sched::PreemptionModeName, sched::ParsePreemptionMode,
                        "auto (whatever costs less), recompute or swap"),
                 "what becomes of the keys and values of a preempted sequence");
+  visitor.Field(
+      "kv-disk", config.kv_disk,
+      "folder where cached keys and values are kept beyond their memory and this process; each server needs its "
+      "own");
+  visitor.Field("kv-disk-bytes", Bytes(config.kv_disk_bytes),
+                "that they may take there; the least recently used go first");
+  visitor.Field(
+      "kv-redis", config.kv_redis,
+      "Redis or Valkey server where servers share cached keys and values: "
+      "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE] or unix:///PATH. It must be as trusted as the model. The "
+      "variable QUIRE_KV_REDIS keeps passwords out of the process list");
+  visitor.Field("kv-redis-timeout", config.kv_redis_timeout, "how long it may take to answer, before it is left alone");
+  visitor.Field("kv-redis-ttl", config.kv_redis_ttl, "how long it keeps a block; 0: as long as it wants");
+  visitor.Field("kv-transfer-memory", Bytes(config.kv_transfer_bytes),
+                "memory besides --kv-memory for blocks on their way to and from --kv-disk and --kv-redis");
   visitor.Field("enable-prefix-caching", config.enable_prefix_caching,
                 "keep the keys and values of prompts for later prompts that begin the same");
   visitor.Field("scheduling-policy",

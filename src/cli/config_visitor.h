@@ -203,7 +203,7 @@ class LogVisitor {
   }
   void Field(const std::string& name, const bool& field, std::string_view) { Append(name, field ? "on" : "off"); }
   void Field(const std::string& name, const std::string& field, std::string_view) {
-    Append(name, field.empty() ? "\"\"" : field);
+    Append(name, field.empty() ? "\"\"" : WithoutLogin(field));
   }
   void Field(const std::string& name, ConstByteField field, std::string_view) {
     Append(name, ExactBytes(*field.bytes));
@@ -227,6 +227,13 @@ class LogVisitor {
   void Append(std::string_view name, std::string_view value) {
     line_ += fmt::format("{}{}={}", line_.empty() ? "" : " ", name, value);
   }
+  // URLs may hold passwords, which no log must show either.
+  static std::string WithoutLogin(const std::string& text) {
+    const std::size_t scheme = text.find("://"), at = text.rfind('@');
+    if (scheme == std::string::npos || at == std::string::npos || at < scheme) return text;
+    return text.substr(0, scheme + 3) + "…" + text.substr(at);
+  }
+
   std::string line_;
 };
 

@@ -92,6 +92,7 @@ void LogQuantization(const engine::EngineOptions& options, const engine::LoadedM
 Result<> LoadAndServe(const EngineFlags& flags, wire::EngineServer* server, DrainOnTermination* termination) {
   QUIRE_TRY(auto options, ConfigFromJson<engine::EngineOptions>(flags.config_json, "--config"));
   QUIRE_TRY_VOID(CompletePackedCache(&options));
+  CompleteKvRedis(&options);
   const SteadyClock clock;
   TimePoint last_report{};
   const auto report = [&](std::int64_t done, std::int64_t total, std::string_view tensor) {

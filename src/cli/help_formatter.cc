@@ -124,6 +124,8 @@ std::string FlagOfField(std::string_view field) {
   constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
       {"num_threads", "threads"},
       {"kv_memory_bytes", "kv-memory"},
+      {"swap_memory_bytes", "swap-memory"},
+      {"kv_transfer_bytes", "kv-transfer-memory"},
       {"kv_dtype", "kv-cache-dtype"},
       {"policy", "scheduling-policy"},
       {"max_num_queued_requests", "max-queued-requests"},

@@ -35,6 +35,7 @@ void WarnOfPackedCache(const engine::PackedCacheReport& report) {
 }  // namespace
 
 Result<engine::LoadedEngine> LoadInProcess(engine::EngineOptions* options, bool quiet) {
+  CompleteKvRedis(options);
   QUIRE_TRY_VOID(CompleteOptions(options));
   const bool show = Terminal::Of(stderr).is_tty || !quiet;
   QUIRE_TRY(engine::LoadedEngine loaded, LoadWithBar(*options, show, engine::LoadEngine));

@@ -62,6 +62,10 @@ Result<> CompletePackedCache(engine::EngineOptions* options) {
   return {};
 }
 
+void CompleteKvRedis(engine::EngineOptions* options) {
+  if (options->kv_redis.empty()) options->kv_redis = EnvironmentVariable("QUIRE_KV_REDIS").value_or("");
+}
+
 Result<> CompleteOptions(engine::EngineOptions* options) {
   if (options->model.empty()) {
     QUIRE_TRY(options->model, FindDemoModel());

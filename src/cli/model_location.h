@@ -24,5 +24,8 @@ Result<std::filesystem::path> FindDemoModel();
 Result<> CompleteOptions(engine::EngineOptions* options);
 // The last of these alone.
 Result<> CompletePackedCache(engine::EngineOptions* options);
+// Takes kv_redis from QUIRE_KV_REDIS. To be called by the process that connects, and not by one that hands its options
+// on over a command line, which others can read.
+void CompleteKvRedis(engine::EngineOptions* options);
 
 }  // namespace quire::cli

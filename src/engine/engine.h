@@ -2,7 +2,9 @@
 // LocalEngine's). The only owner and the only mutator of the engine's state.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "api/engine_info.h"
@@ -10,8 +12,10 @@
 #include "api/request.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/arrivals.h"
 #include "engine/preemption_meter.h"
 #include "engine/runner.h"
+#include "engine/tiers/kv_tiers.h"
 #include "sched/batch_plan.h"
 #include "sched/scheduler.h"
 
@@ -20,6 +24,7 @@ namespace quire::engine {
 struct EngineConfig {
   sched::SchedulerConfig scheduler;
   std::vector<TokenId> eos_token_ids;  // the model's own end-of-sequence ids
+  std::string content_identity;  // for lower tiers: what, besides tokens and namespace, decides the bits of a block
 
   Result<> Validate() const;
 };
@@ -28,33 +33,49 @@ struct EngineConfig {
 // ManualClock.
 class Engine final {
  public:
-  // `config` is valid; `runner` and `clock` outlive the engine.
-  Engine(const EngineConfig& config, Runner* runner, const Clock* clock);
+  // `config` is valid; `runner`, `clock` and `tiers`, which may be null, outlive the engine. Tiers need prefix caching.
+  Engine(const EngineConfig& config, Runner* runner, const Clock* clock, KvTiers* tiers = nullptr);
 
-  // As EngineClient::Submit, for a request that arrived at `queued`.
+  // Begins to look for the start of a prompt in the tiers, so that the answer is there when the request is added. Any
+  // thread; null when there is nothing to look for.
+  std::shared_ptr<PrefixFetch> LookUp(const GenerateRequest& request) const {
+    return arrivals_ ? arrivals_->LookUp(request) : nullptr;
+  }
+  // As EngineClient::Submit, for a request that arrived at `queued`; `fetch` comes from LookUp().
+  Result<> Add(GenerateRequest request, TimePoint queued, std::shared_ptr<PrefixFetch> fetch);
   Result<> Add(GenerateRequest request, TimePoint queued);
   // As EngineClient::Abort; the events are appended.
-  void Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events) {
-    scheduler_.Abort(id, choice, events);
-  }
-  void AbortAll(std::vector<EngineEvent>* events) { scheduler_.AbortAll(events); }
+  void Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events);
+  void AbortAll(std::vector<EngineEvent>* events);
   void ResetPrefixCache() { scheduler_.ResetPrefixCache(); }
 
-  // Whether a Step has anything to do.
-  bool has_work() const { return scheduler_.has_unfinished(); }
+  // Whether anything is unfinished.
+  bool has_work() const { return scheduler_.has_unfinished() || num_arriving() > 0; }
+  // Whether a Step has anything to do now: what is unfinished may wait for the tiers, and they may wait for blocks.
+  bool can_step() const;
+  int num_arriving() const { return arrivals_ ? arrivals_->size() : 0; }
   // Plans, runs and commits one step, and appends what came of it. A step that the runner cannot carry out
   // ends its requests with kError. Returns whether the runner succeeded.
   Result<> Step(std::vector<EngineEvent>* events);
+  // Hands all cached blocks that no tier has yet to the tiers, for at most so long.
+  void SaveRemaining(Duration timeout);
+
+  // As Scheduler::ReadStats, with the tiers and with what has not reached the scheduler yet.
+  void ReadStats(EngineStats* stats) const;
 
   const sched::Scheduler& scheduler() const { return scheduler_; }
 
  private:
+  void SaveBlocks();
+
   Runner* const runner_;
   const Clock* const clock_;
+  KvTiers* const tiers_;
   sched::Scheduler scheduler_;
   PreemptionMeter meter_;
-  sched::BatchPlan plan_;     // reused
-  sched::StepResult result_;  // reused
+  std::unique_ptr<Arrivals> arrivals_;  // null without tiers
+  sched::BatchPlan plan_;               // reused
+  sched::StepResult result_;            // reused
 };
 
 }  // namespace quire::engine

@@ -1,5 +1,9 @@
 #include "engine/engine_options.h"
 
+#include <utility>
+
+#include "engine/tiers/redis_tier.h"
+
 namespace quire::engine {
 namespace {
 
@@ -8,6 +12,31 @@ constexpr int kThreadsMax = 1024;
 Result<> InRange(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
   if (value >= least && value <= most) return {};
   return FailParam(name, "{} is {}; it must lie between {} and {}", name, value, least, most);
+}
+
+Result<> ValidateTiers(const EngineOptions& options) {
+  using std::chrono::milliseconds;
+  QUIRE_TRY_VOID(InRange("kv_disk_bytes", options.kv_disk_bytes, 1, INT64_MAX));
+  QUIRE_TRY_VOID(InRange("kv_transfer_bytes", options.kv_transfer_bytes, 1, INT64_MAX));
+  if (options.kv_redis_timeout < milliseconds(1) || options.kv_redis_timeout > milliseconds(60'000)) {
+    return FailParam("kv_redis_timeout", "kv_redis_timeout is {} ms; it must lie between 1 and 60000 ms",
+                     options.kv_redis_timeout.count());
+  }
+  const std::int64_t ttl_ms = options.kv_redis_ttl.count();
+  if (ttl_ms < 0 || (ttl_ms > 0 && ttl_ms < 1000) || ttl_ms > std::int64_t{1000} * INT32_MAX) {
+    return FailParam("kv_redis_ttl", "kv_redis_ttl is {} ms; it must be 0 or lie between 1000 and {} ms", ttl_ms,
+                     std::int64_t{1000} * INT32_MAX);
+  }
+  if (!options.kv_redis.empty()) {
+    QUIRE_TRY([[maybe_unused]] const RedisAddress address, RedisAddress::Parse(options.kv_redis));
+  }
+  for (const auto& [name, is_set] :
+       {std::pair{"kv_disk", !options.kv_disk.empty()}, std::pair{"kv_redis", !options.kv_redis.empty()}}) {
+    if (is_set && !options.enable_prefix_caching) {
+      return FailParam(name, "{} keeps blocks of the prefix cache, which enable_prefix_caching turns off", name);
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -51,6 +80,7 @@ Result<> EngineOptions::Validate() const {
   if (preemption_mode == sched::PreemptionMode::kSwap && swap_memory_bytes == 0) {
     return FailParam("preemption_mode", "preemption_mode is swap, but swap_memory_bytes is 0: give it memory");
   }
+  QUIRE_TRY_VOID(ValidateTiers(*this));
   if (!(kv_memory_fraction > 0 && kv_memory_fraction <= 1)) {
     return FailParam("kv_memory_fraction", "kv_memory_fraction is {}; it must lie above 0 and at most at 1",
                      kv_memory_fraction);

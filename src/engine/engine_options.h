@@ -2,6 +2,7 @@
 // are made from it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -24,6 +25,13 @@ struct EngineOptions {
   double kv_memory_fraction = 0.6;     // of the memory that is available once the weights are loaded; in (0, 1]
   std::int64_t swap_memory_bytes = 0;  // besides, for the keys and values of preempted sequences
   sched::PreemptionMode preemption_mode = sched::PreemptionMode::kAuto;
+  // Lower tiers, where full blocks of the prefix cache are kept beyond this process.
+  std::filesystem::path kv_disk;  // a folder; empty: none
+  std::int64_t kv_disk_bytes = std::int64_t{16} << 30;
+  std::string kv_redis;                                // RedisAddress::Parse; "": none
+  std::chrono::milliseconds kv_redis_timeout{250};     // of each wait for it
+  std::chrono::milliseconds kv_redis_ttl{86'400'000};  // how long it keeps a block; 0: as long as it wants
+  std::int64_t kv_transfer_bytes = 256 << 20;          // for blocks on their way to and from them
   int max_model_len = 0;              // prompt and output of a choice, tokens; 0: what the model was made for, or as
                                       // much of it as fits into the memory
   int max_num_seqs = 256;             // choices that run at a time

@@ -16,6 +16,8 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/fake_runner.h"
+#include "engine/tiers/kv_tiers.h"
+#include "engine/tiers/memory_tier.h"
 #include "kv/cache_namespace.h"
 #include "sched/validate.h"
 
@@ -71,9 +73,10 @@ class Simulation {
   explicit Simulation(std::uint64_t seed)
       : random_(seed),
         config_(DrawConfig()),
-        runner_(config_.scheduler.num_blocks + config_.scheduler.num_swap_blocks, config_.scheduler.block_size,
-                config_.scheduler.vocab_size),
-        engine_(config_, &runner_, &clock_) {
+        runner_(config_.scheduler.num_blocks + config_.scheduler.num_swap_blocks + config_.scheduler.num_landing_blocks,
+                config_.scheduler.block_size, config_.scheduler.vocab_size),
+        tiers_(MakeTiers()),
+        engine_(config_, &runner_, &clock_, tiers_.get()) {
     runner_.Watch(&engine_.scheduler().kv().allocator());
     // Prompts are cut from a few texts, so that they share prefixes of all lengths.
     for (int i = 0; i < 3; ++i) texts_.push_back(DrawTokens(config_.scheduler.max_model_len));
@@ -81,6 +84,7 @@ class Simulation {
 
   // What happened, so that the test can tell that the simulations reach what they are for.
   struct Counts {
+    std::uint64_t restored = 0;
     std::uint64_t preemptions = 0, swaps = 0, swapped_in = 0, cache_hits = 0, evictions = 0, generated = 0;
     int finished = 0, aborted = 0, failed = 0, refused = 0;
   };
@@ -97,8 +101,11 @@ class Simulation {
       if (Chance(4)) AbortOne();
       if (Chance(2)) engine_.ResetPrefixCache();
       Check();
+      while (tiers_ && Chance(80) && tiers_->RunOne()) {
+      }
+      if (Chance(1)) clock_.Advance(std::chrono::seconds(3));  // longer than anybody waits for a tier
       if (has_faults && Chance(3)) runner_.FailNext();
-      const bool had_work = engine_.has_work();
+      const bool had_work = engine_.scheduler().has_unfinished();
       const std::int64_t before = runner_.num_tokens_run();
       const bool ran = engine_.Step(&events_).has_value();
       Take(ran);
@@ -119,6 +126,40 @@ class Simulation {
     std::vector<Output> outputs;  // per choice
     int num_events = 0;
   };
+
+  // Forgets, fails, and leaves rubbish behind when it does.
+  class FlakyTier final : public KvTier {
+   public:
+    explicit FlakyTier(std::uint64_t seed) : random_(seed) {}
+    std::string_view name() const override { return "flaky"; }
+    void Contains(std::span<const kv::ContentKey> keys, std::span<bool> found) override {
+      memory_.Contains(keys, found);
+    }
+    bool Get(const kv::ContentKey& key, std::span<std::byte> block) override {
+      if (memory_.Get(key, block) && random_() % 10 != 0) return true;
+      std::ranges::fill(block, std::byte{0xA5});
+      return false;
+    }
+    void Put(const kv::ContentKey& key, std::span<const std::byte> block) override {
+      if (random_() % 10 != 0) memory_.Put(key, block);
+    }
+
+   private:
+    std::mt19937_64 random_;
+    MemoryTier memory_{10000};
+  };
+
+  std::unique_ptr<KvTiers> MakeTiers() {
+    if (config_.scheduler.num_landing_blocks == 0) return nullptr;
+    std::vector<std::unique_ptr<KvTier>> tiers;
+    tiers.push_back(std::make_unique<FlakyTier>(random_()));
+    tiers.push_back(std::make_unique<FlakyTier>(random_()));
+    auto made = KvTiers::Create(
+        {.block_bytes = runner_.BlockBytes(BlockId(0)).size(), .num_outgoing = Draw(1, 4), .runs_thread = false},
+        std::move(tiers));
+    EXPECT_TRUE(made.has_value());
+    return *std::move(made);
+  }
 
   int Draw(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
   bool Chance(int percent) { return Draw(1, 100) <= percent; }
@@ -145,6 +186,10 @@ class Simulation {
     scheduler.vocab_size = OneOf({3, 10, 100});
     scheduler.policy = Chance(70) ? sched::PolicyKind::kLpm : sched::PolicyKind::kFcfs;
     scheduler.enable_prefix_caching = Chance(85);
+    if (scheduler.enable_prefix_caching && Chance(50)) {
+      scheduler.num_landing_blocks = Draw(1, 20);
+      config.content_identity = "simulation";
+    }
     scheduler.max_num_queued_requests = OneOf({1, 5, 100});
     scheduler.max_overtakes = OneOf({0, 1, 5, 64});
     scheduler.max_lookups_per_step = OneOf({1, 3, 64});
@@ -265,8 +310,14 @@ class Simulation {
         ++counts_.finished;
       }
     }
+    // What was given up while it was read is let go of when it has been read.
+    while (tiers_ && tiers_->RunOne()) {
+    }
+    ASSERT_TRUE(engine_.Step(&events_).has_value());
+    ASSERT_EQ(engine_.scheduler().kv().num_free_landing_blocks(), config_.scheduler.num_landing_blocks);
     EngineStats stats;
-    engine_.scheduler().ReadStats(&stats);
+    engine_.ReadStats(&stats);
+    counts_.restored = stats.tier_hits;
     counts_.preemptions = stats.preemptions;
     counts_.swaps = stats.swap_preemptions;
     counts_.swapped_in = stats.swapped_in_blocks;
@@ -284,6 +335,7 @@ class Simulation {
   ManualClock clock_;
   EngineConfig config_;
   FakeRunner runner_;
+  std::unique_ptr<KvTiers> tiers_;
   Engine engine_;
   std::vector<std::vector<TokenId>> texts_;
   std::map<RequestId, Tracked> tracked_;
@@ -315,6 +367,7 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
     if (HasFailure()) return;
     const Simulation::Counts& counts = simulation.counts();
     sum.preemptions += counts.preemptions;
+    sum.restored += counts.restored;
     sum.swaps += counts.swaps;
     sum.swapped_in += counts.swapped_in;
     sum.cache_hits += counts.cache_hits;
@@ -327,15 +380,16 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
   }
   std::printf(
       "%d finished, %d aborted, %d failed, %d refused; %llu preemptions, %llu of them swaps, %llu blocks back, %llu "
-      "evictions, %llu tokens hit, %llu said\n",
+      "tokens restored, %llu evictions, %llu tokens hit, %llu said\n",
       sum.finished, sum.aborted, sum.failed, sum.refused, static_cast<unsigned long long>(sum.preemptions),
       static_cast<unsigned long long>(sum.swaps), static_cast<unsigned long long>(sum.swapped_in),
-      static_cast<unsigned long long>(sum.evictions), static_cast<unsigned long long>(sum.cache_hits),
-      static_cast<unsigned long long>(sum.generated));
+      static_cast<unsigned long long>(sum.restored), static_cast<unsigned long long>(sum.evictions),
+      static_cast<unsigned long long>(sum.cache_hits), static_cast<unsigned long long>(sum.generated));
   if (num_seeds < 100) return;
   EXPECT_GT(sum.finished, 10 * static_cast<int>(num_seeds));
   EXPECT_GT(sum.preemptions, num_seeds / 2);
   EXPECT_GT(sum.swaps, num_seeds / 4);
+  EXPECT_GT(sum.restored, num_seeds);
   EXPECT_GT(sum.swapped_in, num_seeds / 4);
   EXPECT_GT(sum.evictions, num_seeds);
   EXPECT_GT(sum.cache_hits, 10 * num_seeds);

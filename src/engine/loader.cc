@@ -10,6 +10,7 @@
 #include "engine/affinity_keeper.h"
 #include "engine/memory_budget.h"
 #include "engine/model_runner.h"
+#include "engine/tiers/open_tiers.h"
 #include "weights/atomic_file.h"
 #include "weights/model_source.h"
 
@@ -68,8 +69,14 @@ Result<MemoryPlan> PlanFor(const EngineOptions& options, const LoadedModel& load
                      options.swap_memory_bytes, SizeText(options.swap_memory_bytes),
                      SizeText(std::max<std::int64_t>(0, *available - taken)));
   }
+  const std::int64_t transfer = HasTiers(options) ? options.kv_transfer_bytes : 0;
+  if (available && transfer > *available - taken - options.swap_memory_bytes) {
+    return FailParam("kv_transfer_bytes", "kv_transfer_bytes is {} ({}), but only {} are available", transfer,
+                     SizeText(transfer),
+                     SizeText(std::max<std::int64_t>(0, *available - taken - options.swap_memory_bytes)));
+  }
   return PlanMemory(options, {.available_bytes = std::max<std::int64_t>(
-                                  0, available.value_or(INT64_MAX) - taken - options.swap_memory_bytes),
+                                  0, available.value_or(INT64_MAX) - taken - options.swap_memory_bytes - transfer),
                               .block_bytes = static_cast<std::int64_t>(loaded.model->kv_layout().block_bytes()),
                               .model_length_max = ModelLengthMax(loaded.model->config()),
                               .model_length_default = ModelLengthDefault(loaded.model->config())});
@@ -240,13 +247,23 @@ Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress
   QUIRE_TRY(result.loaded, LoadBound(options, progress));
   QUIRE_TRY(const MemoryPlan plan, PlanFor(options, result.loaded));
   QUIRE_TRY(const int num_swap_blocks, NumSwapBlocks(options, result.loaded));
-  const EngineConfig config = MakeEngineConfig(options, plan, num_swap_blocks, result.loaded.model->config());
+  EngineConfig config = MakeEngineConfig(options, plan, num_swap_blocks, result.loaded.model->config());
+  std::unique_ptr<KvTiers> tiers;
+  if (HasTiers(options)) {
+    const std::size_t block_bytes = result.loaded.model->kv_layout().block_bytes();
+    QUIRE_TRY(const TransferPlan transfer, PlanTransfer(options, block_bytes));
+    config.scheduler.num_landing_blocks = transfer.num_landing_blocks;
+    QUIRE_TRY(config.content_identity, ContentIdentity(options, result.loaded.kernels->isa));
+    QUIRE_TRY(tiers, OpenTiers(options, config.content_identity, block_bytes, transfer.num_outgoing_blocks,
+                               result.clock.get()));
+  }
   QUIRE_TRY_VOID(config.Validate());
-  QUIRE_TRY(std::unique_ptr<ModelRunner> runner,
-            ModelRunner::Create(result.loaded.model.get(), result.loaded.kernels, result.loaded.pool.get(),
-                                LimitsOf(options, plan.num_blocks + num_swap_blocks)));
-  QUIRE_TRY(result.engine,
-            LocalEngine::Create(config, MakeInfo(options, result.loaded), std::move(runner), result.clock.get()));
+  QUIRE_TRY(
+      std::unique_ptr<ModelRunner> runner,
+      ModelRunner::Create(result.loaded.model.get(), result.loaded.kernels, result.loaded.pool.get(),
+                          LimitsOf(options, plan.num_blocks + num_swap_blocks + config.scheduler.num_landing_blocks)));
+  QUIRE_TRY(result.engine, LocalEngine::Create(config, MakeInfo(options, result.loaded), std::move(runner),
+                                               result.clock.get(), std::move(tiers)));
   QUIRE_TRY(result.info, result.engine->Info());
   return result;
 }

@@ -9,6 +9,11 @@
 namespace quire::engine {
 namespace {
 
+// While requests wait for the tiers, how often it is looked whether they have waited long enough.
+constexpr std::chrono::milliseconds kTierPoll(50);
+// For writing blocks to the tiers at the end.
+constexpr Duration kSaveMax = std::chrono::seconds(5);
+
 EngineInfo WithLimits(EngineInfo info, const sched::SchedulerConfig& config) {
   info.vocab_size = config.vocab_size;
   info.max_model_len = config.max_model_len;
@@ -28,30 +33,43 @@ void LocalEngine::Inbox::Clear() {
 }
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::Create(EngineConfig config, EngineInfo info,
-                                                         std::unique_ptr<Runner> runner, const Clock* clock) {
+                                                         std::unique_ptr<Runner> runner, const Clock* clock,
+                                                         std::unique_ptr<KvTiers> tiers) {
   QUIRE_TRY_VOID(config.Validate());
-  return std::unique_ptr<LocalEngine>(new LocalEngine(std::move(config), std::move(info), std::move(runner),
-                                                      clock));  // the constructor is private
+  return std::unique_ptr<LocalEngine>(new LocalEngine(std::move(config), std::move(info), std::move(runner), clock,
+                                                      std::move(tiers)));  // the constructor is private
 }
 
-LocalEngine::LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner, const Clock* clock)
+LocalEngine::LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner, const Clock* clock,
+                         std::unique_ptr<KvTiers> tiers)
     : config_(std::move(config)),
       info_(WithLimits(std::move(info), config_.scheduler)),
       runner_(std::move(runner)),
       clock_(clock),
-      engine_(config_, runner_.get(), clock_) {
-  engine_.scheduler().ReadStats(&published_);
+      tiers_(std::move(tiers)),
+      engine_(config_, runner_.get(), clock_, tiers_.get()) {
+  if (tiers_) {
+    tiers_->SetListener([this] {
+      {
+        const std::lock_guard lock(mutex_);
+      }  // so that it does not come between a look and a wait
+      wake_.notify_one();
+    });
+  }
+  engine_.ReadStats(&published_);
   thread_ = std::thread([this] { Loop(); });
 }
 
 LocalEngine::~LocalEngine() {
   Stop(StopMode::kAbort);
   thread_.join();
+  tiers_.reset();  // its thread wakes us, and knows the runner's memory
 }
 
 Result<> LocalEngine::Submit(GenerateRequest request) {
   QUIRE_TRY_VOID(sched::ValidateRequest(config_.scheduler, request));
   const TimePoint now = clock_->Now();
+  std::shared_ptr<PrefixFetch> fetch = engine_.LookUp(request);  // the tiers look while the engine is in a step
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return Fail(ErrorCode::kUnavailable, "the engine is stopping");
@@ -69,7 +87,7 @@ Result<> LocalEngine::Submit(GenerateRequest request) {
     // What was for an earlier request with this id.
     std::erase_if(inbox_.aborts, [&](const auto& abort) { return abort.first == request.id; });
     ++num_queued_;
-    inbox_.requests.emplace_back(std::move(request), now);
+    inbox_.requests.push_back({std::move(request), now, std::move(fetch)});
   }
   wake_.notify_one();
   return {};
@@ -110,6 +128,7 @@ Result<EngineStats> LocalEngine::Stats() {
   if (done_) return Fail(ErrorCode::kUnavailable, "the engine has stopped");
   EngineStats stats = published_;
   stats.num_requests_waiting += static_cast<int>(inbox_.requests.size());
+  if (tiers_) tiers_->ReadStats(&stats);  // they work between steps, too
   return stats;
 }
 
@@ -133,7 +152,7 @@ void LocalEngine::Stop(StopMode mode) {
 void LocalEngine::Loop() {
   while (Drain()) {
     Apply();
-    if (engine_.has_work()) {
+    if (engine_.can_step()) {
       if (const Result<> ran = engine_.Step(&events_); !ran.has_value()) {
         spdlog::error("a step failed, and its requests with it: {}", ran.error().message);
       }
@@ -143,6 +162,7 @@ void LocalEngine::Loop() {
   Apply();  // what came between the last step and the decision to stop
   engine_.AbortAll(&events_);
   Emit();
+  engine_.SaveRemaining(kSaveMax);
   outbox_.Close();
   {
     const std::lock_guard lock(mutex_);
@@ -153,7 +173,12 @@ void LocalEngine::Loop() {
 
 bool LocalEngine::Drain() {
   std::unique_lock lock(mutex_);
-  wake_.wait(lock, [&] { return stop_ || !inbox_.empty() || engine_.has_work(); });
+  const auto has_something = [&] { return stop_ || !inbox_.empty() || engine_.can_step(); };
+  if (engine_.num_arriving() == 0) {
+    wake_.wait(lock, has_something);
+  } else if (!has_something() || stop_) {
+    wake_.wait_for(lock, kTierPoll, [&] { return !inbox_.empty() || engine_.can_step(); });
+  }
   const bool has_input = !inbox_.empty();
   std::swap(inbox_, taken_);
   if (!stop_) return true;
@@ -164,10 +189,10 @@ bool LocalEngine::Drain() {
 // for a request that arrived together with it.
 void LocalEngine::Apply() {
   if (taken_.reset_prefix_cache) engine_.ResetPrefixCache();
-  for (auto& [request, queued] : taken_.requests) {
+  for (auto& [request, queued, fetch] : taken_.requests) {
     const RequestId id = request.id;
     const int num_choices = request.sampling.n;
-    const Result<> added = engine_.Add(std::move(request), queued);
+    const Result<> added = engine_.Add(std::move(request), queued, std::move(fetch));
     if (added.has_value()) continue;
     for (int choice = 0; choice < num_choices; ++choice) {
       EngineEvent event;
@@ -183,11 +208,12 @@ void LocalEngine::Apply() {
 }
 
 void LocalEngine::Emit() {
-  engine_.scheduler().ReadStats(&stats_);
+  engine_.ReadStats(&stats_);
   {
     const std::lock_guard lock(mutex_);
     std::swap(published_, stats_);
-    num_queued_ = static_cast<int>(inbox_.requests.size()) + engine_.scheduler().num_queued_requests();
+    num_queued_ =
+        static_cast<int>(inbox_.requests.size()) + engine_.scheduler().num_queued_requests() + engine_.num_arriving();
   }
   outbox_.Push(&events_);
 }

@@ -42,8 +42,10 @@ class LocalEngine final : public EngineClient {
   // Takes the runner and starts the thread. Of `info`, what the scheduler's configuration says is filled in
   // here (vocab_size, max_model_len, block_size, num_blocks, max_num_seqs, max_num_batched_tokens). `clock`
   // is read by several threads (as a SteadyClock may be) and outlives the engine.
+  // With `tiers`, what the prefix cache has at the end is written to them, for some seconds at most.
   static Result<std::unique_ptr<LocalEngine>> Create(EngineConfig config, EngineInfo info,
-                                                     std::unique_ptr<Runner> runner, const Clock* clock);
+                                                     std::unique_ptr<Runner> runner, const Clock* clock,
+                                                     std::unique_ptr<KvTiers> tiers = nullptr);
   // Stops with kAbort.
   ~LocalEngine() override;
   LocalEngine(const LocalEngine&) = delete;
@@ -64,9 +66,14 @@ class LocalEngine final : public EngineClient {
 
  private:
   // What others want of the engine's thread.
+  struct Arrived {
+    GenerateRequest request;
+    TimePoint queued;
+    std::shared_ptr<PrefixFetch> fetch;
+  };
   struct Inbox {
-    std::vector<std::pair<GenerateRequest, TimePoint>> requests;  // with the time of arrival
-    std::set<std::pair<RequestId, std::optional<int>>> aborts;    // as Abort takes them; of live requests
+    std::vector<Arrived> requests;
+    std::set<std::pair<RequestId, std::optional<int>>> aborts;  // as Abort takes them; of live requests
     bool reset_prefix_cache = false;
 
     bool empty() const { return requests.empty() && aborts.empty() && !reset_prefix_cache; }
@@ -79,7 +86,8 @@ class LocalEngine final : public EngineClient {
     int num_unfinished = 0;
   };
 
-  LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner, const Clock* clock);
+  LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner, const Clock* clock,
+              std::unique_ptr<KvTiers> tiers);
   void Loop();
   // Waits until there is something to do, and takes it into taken_; false when the thread shall end.
   bool Drain();
@@ -90,6 +98,7 @@ class LocalEngine final : public EngineClient {
   const EngineInfo info_;
   const std::unique_ptr<Runner> runner_;
   const Clock* const clock_;
+  std::unique_ptr<KvTiers> tiers_;  // null without; its thread fills blocks of the runner's
 
   // Of the engine's thread.
   Engine engine_;
@@ -100,7 +109,7 @@ class LocalEngine final : public EngineClient {
   EventOutbox outbox_;
 
   std::mutex mutex_;                 // guards all below
-  std::condition_variable wake_;     // there is something in the inbox, or stop_ is set
+  std::condition_variable wake_;     // there is something in the inbox, the tiers got on, or stop_ is set
   std::condition_variable stopped_;  // done_ is set
   Inbox inbox_;
   std::unordered_map<RequestId, Live> live_;

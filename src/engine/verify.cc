@@ -16,6 +16,8 @@
 #include "engine/engine.h"
 #include "engine/loader.h"
 #include "engine/model_runner.h"
+#include "engine/tiers/kv_tiers.h"
+#include "engine/tiers/memory_tier.h"
 #include "engine/verify_workload.h"
 
 namespace quire::engine {
@@ -26,11 +28,15 @@ constexpr int kBlockSize = kernels::KvLayout::block_size;
 constexpr int kBatchedTokens = 256;
 // Room for the longest prompt of the workload and what it generates; prompts are cut where the model allows less.
 constexpr int kModelLength = 1024;
+// Of schedules with a tier below the pool: blocks on their way there, and the time that it may take.
+constexpr int kOutgoingBlocks = 16;
+constexpr Duration kTierWait = std::chrono::seconds(10);
 // Of the reference tier.
 constexpr int kReferenceRequests = 3;
 constexpr int kReferenceTokens = 6;
 
-enum class Cache : std::uint8_t { kOff, kCold, kWarm };
+// kTier: emptied after a first pass, whose blocks lie in a tier below the pool.
+enum class Cache : std::uint8_t { kOff, kCold, kWarm, kTier };
 enum class Memory : std::uint8_t { kEnough, kScarce, kScarceWithSwap };
 enum class Arrival : std::uint8_t { kAtOnce, kSpread };
 
@@ -67,6 +73,13 @@ constexpr Schedule kSchedules[] = {
      .policy = sched::PolicyKind::kFcfs},
     {.max_num_seqs = 32, .chunk = 7, .memory = Memory::kScarceWithSwap},
     {.max_num_seqs = 32, .cache = Cache::kWarm, .memory = Memory::kScarceWithSwap, .many_threads = true},
+    {.max_num_seqs = 32, .chunk = 64, .cache = Cache::kTier, .on_reference = true},
+    {.max_num_seqs = 32,
+     .chunk = 7,
+     .cache = Cache::kTier,
+     .memory = Memory::kScarceWithSwap,
+     .many_threads = true,
+     .arrival = Arrival::kSpread},
     {.max_num_seqs = 32, .cache = Cache::kCold, .many_threads = true, .arrival = Arrival::kSpread},
     {.max_num_seqs = 5, .cache = Cache::kCold, .arrival = Arrival::kSpread, .batched_tokens = 19},
 };
@@ -75,7 +88,7 @@ std::string Describe(const Schedule& schedule, int max_threads) {
   std::string text = schedule.max_num_seqs == 1 ? "1 at a time" : fmt::format("{} at a time", schedule.max_num_seqs);
   text += schedule.chunk == 0 ? ", whole prompts" : fmt::format(", chunks of {}", schedule.chunk);
   if (schedule.batched_tokens < kBatchedTokens) text += fmt::format(", {} tokens a step", schedule.batched_tokens);
-  constexpr std::array kCacheNames{", no cache", ", cache cold", ", cache warm"};
+  constexpr std::array kCacheNames{", no cache", ", cache cold", ", cache warm", ", cache from a tier"};
   text += kCacheNames[static_cast<std::size_t>(schedule.cache)];
   constexpr std::array kMemoryNames{"", ", scarce memory", ", scarce memory with swap"};
   text += kMemoryNames[static_cast<std::size_t>(schedule.memory)];
@@ -222,6 +235,10 @@ class Verifier {
     config.scheduler.block_size = kBlockSize;
     config.scheduler.vocab_size = model_.config().vocab_size;
     config.scheduler.policy = schedule.policy;
+    if (schedule.cache == Cache::kTier) {
+      config.scheduler.num_landing_blocks = 2 * kModelLength / kBlockSize;
+      config.content_identity = "verify";
+    }
     config.scheduler.enable_prefix_caching = schedule.cache != Cache::kOff;
     config.scheduler.max_chunk_tokens = schedule.chunk;
     config.scheduler.max_num_queued_requests = static_cast<int>(workload_.size()) + 1;
@@ -230,7 +247,7 @@ class Verifier {
   }
 
   // Runs the workload once through `engine` and collects what comes.
-  Result<Outputs> RunOnce(const Schedule& schedule, int pass, Engine* engine, ManualClock* clock) {
+  Result<Outputs> RunOnce(const Schedule& schedule, int pass, Engine* engine, KvTiers* tiers, ManualClock* clock) {
     Outputs outputs;
     std::vector<EngineEvent> events;
     std::size_t submitted = 0;
@@ -243,6 +260,7 @@ class Verifier {
         QUIRE_TRY_VOID(engine->Add(std::move(request), clock->Now()));
       }
       clock->Advance(std::chrono::milliseconds(1));
+      if (tiers != nullptr) tiers->WaitIdle(kTierWait);  // so that the schedule is the same each time
       QUIRE_TRY_VOID(engine->Step(&events));
       for (EngineEvent& event : events) {
         if (event.finish_reason == FinishReason::kError) return Fail(ErrorCode::kInternal, "{}", event.error);
@@ -297,22 +315,38 @@ class Verifier {
     QUIRE_TRY(const std::unique_ptr<ModelRunner> runner,
               ModelRunner::Create(&model_, kernels, pool,
                                   {.max_num_batched_tokens = schedule.batched_tokens,
-                                   .num_blocks = config.scheduler.num_blocks + config.scheduler.num_swap_blocks}));
+                                   .num_blocks = config.scheduler.num_blocks + config.scheduler.num_swap_blocks +
+                                                 config.scheduler.num_landing_blocks}));
     ManualClock clock;
-    Engine engine(config, runner.get(), &clock);
-    const int passes = schedule.cache == Cache::kWarm ? 2 : 1;
+    std::unique_ptr<KvTiers> tiers;
+    if (schedule.cache == Cache::kTier) {
+      std::vector<std::unique_ptr<KvTier>> memory;
+      memory.push_back(std::make_unique<MemoryTier>(static_cast<std::size_t>(NumBlocks(Schedule()))));
+      QUIRE_TRY(tiers,
+                KvTiers::Create({.block_bytes = model_.kv_layout().block_bytes(), .num_outgoing = kOutgoingBlocks},
+                                std::move(memory)));
+    }
+    Engine engine(config, runner.get(), &clock, tiers.get());
+    const int passes = schedule.cache == Cache::kWarm || schedule.cache == Cache::kTier ? 2 : 1;
     for (int pass = 0; pass < passes; ++pass) {
-      QUIRE_TRY(*outputs, RunOnce(schedule, pass, &engine, &clock));
+      if (tiers && pass > 0) {
+        engine.SaveRemaining(kTierWait);
+        tiers->WaitIdle(kTierWait);
+        engine.ResetPrefixCache();
+      }
+      QUIRE_TRY(*outputs, RunOnce(schedule, pass, &engine, tiers.get(), &clock));
       for (const auto& [key, output] : *outputs) row->num_tokens += static_cast<std::int64_t>(output.tokens.size());
       if (baseline != nullptr && row->difference.empty()) row->difference = Compare(*baseline, *outputs);
     }
     EngineStats stats;
     engine.scheduler().ReadStats(&stats);
     row->num_cached_tokens = static_cast<std::int64_t>(stats.prefix_cache_hits);
+    row->num_restored_tokens = static_cast<std::int64_t>(stats.tier_hits);
     row->num_preemptions = static_cast<std::int64_t>(stats.preemptions);
     row->num_swaps = static_cast<std::int64_t>(stats.swap_preemptions);
     row->num_steps = static_cast<std::int64_t>(stats.steps);
-    row->exercised = (schedule.cache == Cache::kOff || row->num_cached_tokens > 0) &&
+    row->exercised = (schedule.cache != Cache::kTier || row->num_restored_tokens > 0) &&
+                     (schedule.cache == Cache::kOff || row->num_cached_tokens > 0) &&
                      (schedule.memory == Memory::kEnough || row->num_preemptions > 0) &&
                      (schedule.memory != Memory::kScarceWithSwap || row->num_swaps > 0);
     return {};
@@ -349,12 +383,12 @@ std::string VerifyReport::ToTable() const {
     schedule_width = std::max(schedule_width, row.schedule.size());
   }
   std::string table =
-      fmt::format("{:{}}  {:{}}  requests  tokens  cached  preempted  swapped  steps  seconds  result\n", "tier",
-                  isa_width, "schedule", schedule_width);
+      fmt::format("{:{}}  {:{}}  requests  tokens  cached  restored  preempted  swapped  steps  seconds  result\n",
+                  "tier", isa_width, "schedule", schedule_width);
   for (const VerifyRow& row : rows) {
-    table += fmt::format("{:{}}  {:{}}  {:8}  {:6}  {:6}  {:9}  {:7}  {:5}  {:7.2f}  {}\n", row.isa, isa_width,
+    table += fmt::format("{:{}}  {:{}}  {:8}  {:6}  {:6}  {:8}  {:9}  {:7}  {:5}  {:7.2f}  {}\n", row.isa, isa_width,
                          row.schedule, schedule_width, row.num_requests, row.num_tokens, row.num_cached_tokens,
-                         row.num_preemptions, row.num_swaps, row.num_steps, row.seconds,
+                         row.num_restored_tokens, row.num_preemptions, row.num_swaps, row.num_steps, row.seconds,
                          !row.difference.empty() ? row.difference
                          : row.exercised         ? "equal"
                                                  : "equal, but what it is for did not happen: give it more requests");

@@ -20,8 +20,9 @@ struct VerifyRow {
   std::string isa;
   std::string schedule;  // "32 at a time, chunks of 7, cache warm, 2 threads"
   int num_requests = 0;
-  std::int64_t num_tokens = 0;         // generated
-  std::int64_t num_cached_tokens = 0;  // prompt tokens that the prefix cache had
+  std::int64_t num_tokens = 0;           // generated
+  std::int64_t num_cached_tokens = 0;    // prompt tokens that the prefix cache had
+  std::int64_t num_restored_tokens = 0;  // that it had not, and that came from a lower tier
   std::int64_t num_preemptions = 0;
   std::int64_t num_swaps = 0;  // of the preemptions, those that saved keys and values
   std::int64_t num_steps = 0;

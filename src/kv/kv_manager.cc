@@ -7,10 +7,12 @@
 
 namespace quire::kv {
 
-KvManager::KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks)
+KvManager::KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks,
+                     int num_landing_blocks)
     : block_size_(block_size),
       allocator_(std::make_unique<BlockAllocator>(num_blocks)),
-      swap_(std::make_unique<BlockAllocator>(num_swap_blocks, num_blocks)) {
+      swap_(std::make_unique<BlockAllocator>(num_swap_blocks, num_blocks)),
+      landing_(std::make_unique<BlockAllocator>(num_landing_blocks, num_blocks + num_swap_blocks)) {
   if (enable_prefix_caching) cache_ = std::make_unique<RadixCache>(allocator_.get(), block_size);
 }
 
@@ -33,6 +35,11 @@ std::optional<int> KvManager::Attach(std::string_view cache_namespace, std::span
   if (!cache_) {
     if (num_blocks + num_spare_blocks > num_available_blocks()) return std::nullopt;
     return Continues(sequence->saved, 0, 0) ? TakeSaved(sequence, copies) : 0;
+  }
+  if (keyed_) {
+    sequence->root_key = keyed_->hasher().Root(cache_namespace);
+    sequence->num_keyed_blocks = 0;
+    sequence->num_tier_blocks = 0;
   }
   RadixCache::MatchResult match = cache_->Match(cache_namespace, tokens, &sequence->table);
   sequence->lock = std::move(match.lock);
@@ -60,6 +67,7 @@ bool KvManager::Continues(const SavedBlocks& saved, int num_full_blocks, int num
 int KvManager::TakeSaved(SequenceBlocks* sequence, std::vector<BlockCopy>* copies) {
   const SavedBlocks& saved = sequence->saved;
   sequence->num_restored_tokens = saved.num_tokens - sequence->table.capacity();
+  if (landing_->Has(saved.blocks.front().id())) sequence->num_tier_blocks = saved.num_tokens / block_size_;
   for (int i = sequence->table.num_blocks(); i < BlocksFor(saved.num_tokens); ++i) {
     BlockRef block = TakeBlock();
     copies->push_back({saved.blocks[static_cast<std::size_t>(i - saved.first_block)].id(), block.id()});
@@ -113,6 +121,7 @@ bool KvManager::Reserve(int first_position, int num_tokens, SequenceBlocks* sequ
   if (const int fewer = sequence->num_published_blocks - first_block; fewer > 0) {
     sequence->lock = cache_->LockPrefix(sequence->lock, fewer);
     sequence->num_published_blocks = first_block;
+    sequence->num_keyed_blocks = 0;  // its key is of that path
   }
   while (table.num_blocks() < end) table.Append(TakeBlock());
   return true;
@@ -120,6 +129,7 @@ bool KvManager::Reserve(int first_position, int num_tokens, SequenceBlocks* sequ
 
 SequenceBlocks KvManager::Fork(const SequenceBlocks& sequence, int num_tokens) {
   SequenceBlocks fork(sequence.table.Fork(num_tokens));
+  fork.root_key = sequence.root_key;
   fork.num_published_blocks = std::min(sequence.num_published_blocks, fork.table.num_blocks());
   if (cache_) fork.lock = cache_->LockPrefix(sequence.lock, sequence.num_published_blocks - fork.num_published_blocks);
   return fork;
@@ -131,9 +141,38 @@ void KvManager::Publish(std::span<const TokenId> computed_tokens, SequenceBlocks
   const auto first = static_cast<std::size_t>(sequence->num_published_blocks);
   const std::size_t end = computed_tokens.size() / size;
   if (end <= first) return;
-  cache_->Extend(computed_tokens.subspan(first * size, (end - first) * size), sequence->num_published_blocks,
-                 &sequence->lock, &sequence->table);
+  const int num_new = cache_->Extend(computed_tokens.subspan(first * size, (end - first) * size),
+                                     sequence->num_published_blocks, &sequence->lock, &sequence->table);
   sequence->num_published_blocks = static_cast<int>(end);
+  if (keyed_ && num_new > 0) NoteNewBlocks(computed_tokens, static_cast<int>(end), num_new, sequence);
+}
+
+// The blocks num_full_blocks - num_new … num_full_blocks - 1 of the sequence.
+void KvManager::NoteNewBlocks(std::span<const TokenId> tokens, int num_full_blocks, int num_new,
+                              SequenceBlocks* sequence) {
+  CHECK(sequence->num_keyed_blocks <= num_full_blocks - num_new);
+  if (sequence->num_keyed_blocks == 0) sequence->last_key = sequence->root_key;
+  for (int& i = sequence->num_keyed_blocks; i < num_full_blocks; ++i) {
+    const auto begin = static_cast<std::size_t>(i * block_size_);
+    sequence->last_key =
+        keyed_->hasher().Next(sequence->last_key, tokens.subspan(begin, static_cast<std::size_t>(block_size_)));
+    if (i < num_full_blocks - num_new || i < sequence->num_tier_blocks) continue;
+    const BlockId block = sequence->table.blocks()[static_cast<std::size_t>(i)];
+    keyed_->Push({sequence->last_key, block, cache_->num_evictions_of(block)});
+  }
+}
+
+void KvManager::KeyBlocks(std::string_view identity) {
+  if (cache_) keyed_ = std::make_unique<KeyedBlocks>(identity, static_cast<std::size_t>(num_blocks()));
+}
+
+std::optional<KeyedBlock> KvManager::NextUnsaved() {
+  while (has_unsaved()) {
+    const KeyedBlock next = keyed_->Pop();
+    if (cache_->num_evictions_of(next.block) == next.num_evictions) return next;
+    keyed_->CountLost();
+  }
+  return std::nullopt;
 }
 
 void KvManager::Release(SequenceBlocks* sequence) {
@@ -161,6 +200,7 @@ void KvManager::ResetPrefixCache() {
 void KvManager::CheckIntegrity(std::span<const SequenceBlocks* const> sequences) const {
   allocator_->CheckIntegrity();
   swap_->CheckIntegrity();
+  landing_->CheckIntegrity();
   int num_swapped = 0;
   std::vector<std::int32_t> ref_counts(static_cast<std::size_t>(num_blocks()), 0);
   if (cache_) cache_->CheckIntegrity(&ref_counts);

@@ -13,7 +13,8 @@
 // later.
 //
 // Behind the pool's blocks stand those of the swap area: the same memory with the same ids, but no step computes on
-// them; keys and values only wait there for their sequence (SavedBlocks).
+// them; keys and values only wait there for their sequence (SavedBlocks). Behind these stand the landing blocks, which
+// are filled from lower tiers before their sequence is admitted.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,8 @@
 #include "kv/block_allocator.h"
 #include "kv/block_copy.h"
 #include "kv/block_table.h"
+#include "kv/content_key.h"
+#include "kv/keyed_blocks.h"
 #include "kv/radix_cache.h"
 #include "kv/saved_blocks.h"
 
@@ -44,12 +47,17 @@ struct SequenceBlocks {
   // What Attach() may take instead of having it computed; to be kept until the step that copies it has run.
   SavedBlocks saved;
   int num_restored_tokens = 0;  // that the last Attach() took from there
+  // With content keys: the namespace's, and that of the block num_keyed_blocks - 1.
+  ContentKey root_key, last_key;
+  int num_keyed_blocks = 0;
+  int num_tier_blocks = 0;  // the first blocks, as far as they came from a lower tier or stood before what did
 };
 
 // One thread.
 class KvManager final {
  public:
-  KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks = 0);
+  KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks = 0,
+            int num_landing_blocks = 0);
 
   int block_size() const { return block_size_; }
   int num_blocks() const { return allocator_->num_blocks(); }
@@ -61,6 +69,10 @@ class KvManager final {
   }
   int num_swap_blocks() const { return swap_->num_blocks(); }
   int num_used_swap_blocks() const { return swap_->num_used(); }
+  int num_landing_blocks() const { return landing_->num_blocks(); }
+  int num_free_landing_blocks() const { return landing_->num_free(); }
+  // An empty reference when there is none.
+  BlockRef TakeLandingBlock() { return landing_->Allocate(); }
   // What can be had without taking anything from a sequence.
   int num_available_blocks() const { return num_free_blocks() + num_evictable_blocks(); }
   std::uint64_t num_evicted_blocks() const { return cache_ ? cache_->num_evicted_blocks() : 0; }
@@ -100,6 +112,14 @@ class KvManager final {
   // next turn finds every token. It costs nothing, since the block can be evicted.
   void Finish(std::span<const TokenId> computed_tokens, SequenceBlocks* sequence);
 
+  // From now on blocks that are new to the cache get a content key and wait in a queue to be written to lower tiers; only
+  // with prefix caching.
+  void KeyBlocks(std::string_view identity);
+  // The next of them that is still in the cache; nullopt when there is none.
+  std::optional<KeyedBlock> NextUnsaved();
+  bool has_unsaved() const { return keyed_ && !keyed_->empty(); }
+  std::uint64_t num_lost_unsaved() const { return keyed_ ? keyed_->num_lost() : 0; }
+
   // Forgets everything cached that no sequence uses.
   void ResetPrefixCache();
 
@@ -111,6 +131,7 @@ class KvManager final {
 
  private:
   BlockRef TakeBlock();
+  void NoteNewBlocks(std::span<const TokenId> tokens, int num_full_blocks, int num_new, SequenceBlocks* sequence);
   // Whether saved blocks continue a match of so many tokens without a gap, and further than it goes.
   bool Continues(const SavedBlocks& saved, int num_full_blocks, int num_matched_tokens) const;
   int TakeSaved(SequenceBlocks* sequence, std::vector<BlockCopy>* copies);
@@ -119,6 +140,8 @@ class KvManager final {
   const int block_size_;
   std::unique_ptr<BlockAllocator> allocator_;  // outlives what refers to it
   std::unique_ptr<BlockAllocator> swap_;       // likewise
+  std::unique_ptr<BlockAllocator> landing_;    // likewise
+  std::unique_ptr<KeyedBlocks> keyed_;         // null without lower tiers
   std::unique_ptr<RadixCache> cache_;
 };
 

@@ -188,6 +188,7 @@ RadixCache::MatchResult RadixCache::Match(std::string_view cache_namespace, std:
 
 RadixCache::RadixCache(BlockAllocator* allocator, int block_size) : allocator_(allocator), block_size_(block_size) {
   CHECK(allocator != nullptr && block_size > 0);
+  num_evictions_of_.assign(static_cast<std::size_t>(allocator->num_blocks()), 0);
   tokens_.resize(static_cast<std::size_t>(allocator->num_blocks()) * static_cast<std::size_t>(block_size));
 }
 
@@ -287,7 +288,7 @@ void RadixCache::DropTailBefore(Node* parent, std::span<const TokenId> tokens) {
   }
 }
 
-void RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* lock, BlockTable* table) {
+int RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* lock, BlockTable* table) {
   const auto size = static_cast<std::size_t>(block_size_);
   CHECK(lock->cache_ == this && tokens.size() % size == 0);
   const auto block_at = [&](int index) { return table->blocks()[static_cast<std::size_t>(index)]; };
@@ -304,8 +305,9 @@ void RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* 
     lock->node_ = common;
     tokens = tokens.subspan(static_cast<std::size_t>(count) * size);
   }
-  if (tokens.empty()) return;
+  if (tokens.empty()) return 0;
 
+  const auto num_new = static_cast<int>(tokens.size() / size);
   Node* node = lock->node_;
   if (node->is_root() || node->num_pins > 1 || !node->children.empty()) {
     DropTailBefore(node, tokens.first(size));
@@ -316,6 +318,7 @@ void RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* 
   }
   // Nobody else has a lock on the node, so it may grow.
   for (; !tokens.empty(); tokens = tokens.subspan(size)) AppendBlock(node, block_at(first_block++), tokens.first(size));
+  return num_new;
 }
 
 void RadixCache::AddTail(const Lock& lock, std::span<const TokenId> tokens, BlockRef block) {
@@ -358,6 +361,7 @@ void RadixCache::EvictLastBlock(Node* leaf) {
   const BlockId block = leaf->blocks.back();
   CHECK(allocator_->ref_count(block) == 1);
   allocator_->Release(block);
+  ++num_evictions_of_[static_cast<std::size_t>(block.value())];
   leaf->blocks.pop_back();
   --num_blocks_;
   --num_evictable_blocks_;

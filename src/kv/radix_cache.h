@@ -91,8 +91,8 @@ class RadixCache final {
   // they end. `tokens` are those of the blocks [first_block, first_block + tokens.size() / block_size) of
   // `table`; the lock's node ends where they begin. A block that the cache has already replaces the one in
   // `table`, whose reference is dropped: both hold the same bits, since keys and values are a function of the
-  // tokens and the namespace.
-  void Extend(std::span<const TokenId> tokens, int first_block, Lock* lock, BlockTable* table);
+  // tokens and the namespace. Returns how many blocks at the end are new to the cache.
+  int Extend(std::span<const TokenId> tokens, int first_block, Lock* lock, BlockTable* table);
   // Adds a block that is only partly filled, with 1 … block_size - 1 tokens, below the node of `lock`. Nobody
   // else may own the block. It is dropped when the cache knows its tokens already.
   void AddTail(const Lock& lock, std::span<const TokenId> tokens, BlockRef block);
@@ -108,7 +108,11 @@ class RadixCache final {
   int num_blocks() const { return num_blocks_; }
   int num_evictable_blocks() const { return num_evictable_blocks_; }                // in nodes without pins
   int num_protected_blocks() const { return num_blocks_ - num_evictable_blocks_; }  // in nodes with pins
-  std::uint64_t num_evicted_blocks() const { return num_evicted_blocks_; }          // so far
+  // Counts the evictions of a block: while it stays the same, the block holds what it held.
+  std::uint32_t num_evictions_of(BlockId block) const {
+    return num_evictions_of_[static_cast<std::size_t>(block.value())];
+  }
+  std::uint64_t num_evicted_blocks() const { return num_evicted_blocks_; }  // so far
 
   // CHECKs every invariant above, and adds 1 for each block of the cache to `ref_counts` [num_blocks of the
   // pool]. O(size).
@@ -190,6 +194,7 @@ class RadixCache final {
   int num_blocks_ = 0;          // in all trees
   int num_evictable_blocks_ = 0;
   std::uint64_t num_evicted_blocks_ = 0;
+  std::vector<std::uint32_t> num_evictions_of_;  // [pool's num_blocks]
 };
 
 }  // namespace quire::kv

@@ -20,7 +20,8 @@ void InsertByAge(Sequence* sequence, std::vector<Sequence*>* sequences) {
 Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_token_ids)
     : config_(config),
       eos_token_ids_(std::move(eos_token_ids)),
-      kv_(config.num_blocks, config.block_size, config.enable_prefix_caching, config.num_swap_blocks),
+      kv_(config.num_blocks, config.block_size, config.enable_prefix_caching, config.num_swap_blocks,
+          config.num_landing_blocks),
       policy_(Policy::Create(config)) {
   CHECK(config.Validate().has_value());
   counters_.step_tokens_histogram.assign(std::size(kStepTokenBuckets) + 1, 0);
@@ -28,7 +29,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_tok
 
 Scheduler::~Scheduler() = default;
 
-Result<> Scheduler::Add(GenerateRequest request, TimePoint queued) {
+Result<> Scheduler::Add(GenerateRequest request, TimePoint queued, kv::SavedBlocks saved) {
   CHECK(!has_plan_);
   QUIRE_TRY_VOID(ValidateRequest(config_, request));
   if (groups_.contains(request.id)) {
@@ -60,6 +61,7 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued) {
   }
   Sequence* const first = group->choices.front().get();
   first->tokens_ = std::move(request.prompt);
+  first->blocks_.saved = std::move(saved);
   first->state_ = SequenceState::kWaiting;
   waiting_.push_back(first);
   groups_.emplace(kept.id, std::move(group));
@@ -104,6 +106,7 @@ void Scheduler::ReadStats(EngineStats* stats) const {
   stats->num_blocks_free = kv_.num_free_blocks();
   stats->num_blocks_cached = kv_.num_evictable_blocks();
   stats->prefix_cache_evicted_blocks = kv_.num_evicted_blocks();
+  stats->kv_tier_backlog_lost = kv_.num_lost_unsaved();
   stats->num_swap_blocks_total = kv_.num_swap_blocks();
   stats->num_swap_blocks_used = kv_.num_used_swap_blocks();
 }
@@ -306,16 +309,17 @@ bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
     CHECK(!running_.empty());  // an empty pool has room for every request that was accepted
     return false;
   }
-  if (!sequence->blocks_.saved.empty()) {
-    counters_.swapped_in_blocks += static_cast<std::uint64_t>(kv_.BlocksFor(sequence->blocks_.num_restored_tokens));
-  }
   sequence->num_computed_tokens_ = *cached;
   sequence->state_ = SequenceState::kRunning;
   if (!std::exchange(sequence->has_run_, true)) {
     sequence->times_.first_scheduled = planning->now;
     sequence->num_cached_tokens_ = std::min(*cached, sequence->num_prompt_tokens());
     counters_.prefix_cache_queries += num_cacheable;
-    counters_.prefix_cache_hits += static_cast<std::uint64_t>(*cached);
+    const int restored = sequence->blocks_.num_restored_tokens;
+    counters_.prefix_cache_hits += static_cast<std::uint64_t>(*cached - restored);
+    counters_.tier_hits += static_cast<std::uint64_t>(restored);
+  } else {
+    counters_.swapped_in_blocks += static_cast<std::uint64_t>(kv_.BlocksFor(sequence->blocks_.num_restored_tokens));
   }
   sequence->times_.last_scheduled = planning->now;
   InsertByAge(sequence, &running_);

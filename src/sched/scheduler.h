@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -50,8 +51,10 @@ class Scheduler final {
   Scheduler& operator=(const Scheduler&) = delete;
 
   // Puts a request that arrived at `queued` in the queue. kUnavailable when that is full; kInvalidArgument as
-  // ValidateRequest says, or when the id is that of an unfinished request.
-  Result<> Add(GenerateRequest request, TimePoint queued);
+  // ValidateRequest says, or when the id is that of an unfinished request. `saved` are landing blocks with what lower
+  // tiers had of the prompt.
+  Result<> Add(GenerateRequest request, TimePoint queued, kv::SavedBlocks saved = {});
+  bool IsUnfinished(RequestId id) const { return groups_.contains(id); }
   // As EngineClient::Abort; the kAbort events are appended.
   void Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events);
   void AbortAll(std::vector<EngineEvent>* events);
@@ -67,6 +70,11 @@ class Scheduler final {
   void Commit(const BatchPlan& plan, StepResult* result, TimePoint now, std::vector<EngineEvent>* events);
   // The step failed: ends every request of the plan with kError events, and caches nothing of the step.
   void Fail(const BatchPlan& plan, const Error& error, std::vector<EngineEvent>* events);
+
+  // What the engine needs for lower tiers, as in KvManager.
+  void KeyBlocks(std::string_view identity) { kv_.KeyBlocks(identity); }
+  std::optional<kv::KeyedBlock> NextUnsaved() { return kv_.NextUnsaved(); }
+  kv::BlockRef TakeLandingBlock() { return kv_.TakeLandingBlock(); }
 
   bool has_unfinished() const { return !groups_.empty(); }
   // Requests that never ran; max_num_queued_requests bounds them.

@@ -57,6 +57,7 @@ Result<> SchedulerConfig::Validate() const {
   QUIRE_TRY_VOID(AtLeast("vocab_size", vocab_size, 1));
   QUIRE_TRY_VOID(AtLeast("max_chunk_tokens", max_chunk_tokens, 0));
   QUIRE_TRY_VOID(AtLeast("num_swap_blocks", num_swap_blocks, 0));
+  QUIRE_TRY_VOID(AtLeast("num_landing_blocks", num_landing_blocks, 0));
   QUIRE_TRY_VOID(AtLeast("max_num_queued_requests", max_num_queued_requests, 1));
   QUIRE_TRY_VOID(AtLeast("max_num_choices", max_num_choices, 1));
   QUIRE_TRY_VOID(AtLeast("max_overtakes", max_overtakes, 0));
@@ -68,9 +69,11 @@ Result<> SchedulerConfig::Validate() const {
     return FailParam("num_blocks", "num_blocks × block_size is {} × {} tokens; at most {} are possible", num_blocks,
                      block_size, INT32_MAX);
   }
-  if (std::int64_t{num_blocks} + num_swap_blocks > INT32_MAX) {
-    return FailParam("num_swap_blocks", "num_blocks + num_swap_blocks is {} + {}; at most {} are possible", num_blocks,
-                     num_swap_blocks, INT32_MAX);
+  if (std::int64_t{num_blocks} + num_swap_blocks + num_landing_blocks > INT32_MAX) {
+    return FailParam("num_swap_blocks",
+                     "num_blocks, num_swap_blocks and num_landing_blocks are {}, {} and {}; at most {} "
+                     "are possible together",
+                     num_blocks, num_swap_blocks, num_landing_blocks, INT32_MAX);
   }
   if (max_model_len > INT32_MAX / 2) {
     return FailParam("max_model_len", "max_model_len is {}; at most {} is possible", max_model_len, INT32_MAX / 2);

@@ -42,6 +42,8 @@ struct SchedulerConfig {
   int max_chunk_tokens = 0;
   // Blocks behind those of the pool, where preempted sequences may leave their keys and values, ≥ 0.
   int num_swap_blocks = 0;
+  // Blocks behind those, which are filled from lower tiers before their request is added, ≥ 0.
+  int num_landing_blocks = 0;
   PreemptionMode preemption_mode = PreemptionMode::kAuto;
   // Requests that may wait for their first step; one more is refused with kUnavailable.
   int max_num_queued_requests = 1024;

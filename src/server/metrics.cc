@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -54,6 +55,23 @@ class Follower {
   std::uint64_t last_ = 0;
 };
 
+// What is counted of each tier below the KV pool.
+struct TierCounter {
+  const char* name;
+  const char* help;
+  std::uint64_t KvTierStats::* count;
+};
+constexpr TierCounter kTierCounters[] = {
+    {"quire:kv_tier_hits_total", "KV blocks read from a tier.", &KvTierStats::hits},
+    {"quire:kv_tier_misses_total", "KV blocks that were gone when a tier was to read them.", &KvTierStats::misses},
+    {"quire:kv_tier_stored_total", "KV blocks written to a tier.", &KvTierStats::stored},
+    {"quire:kv_tier_read_bytes_total", "Bytes read from a tier.", &KvTierStats::read_bytes},
+    {"quire:kv_tier_written_bytes_total", "Bytes written to a tier.", &KvTierStats::written_bytes},
+    {"quire:kv_tier_errors_total", "Failures of a tier's disk or connection.", &KvTierStats::errors},
+    {"quire:kv_tier_damaged_total", "Entries dropped because size or checksum were wrong.", &KvTierStats::damaged},
+    {"quire:kv_tier_evictions_total", "Entries removed for want of room.", &KvTierStats::evictions},
+};
+
 }  // namespace
 
 struct Metrics::Impl {
@@ -74,6 +92,28 @@ struct Metrics::Impl {
   Histogram& AddHistogram(const char* name, const char* help, const Buckets& buckets) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
   }
+  // One tier's; they exist from the time on when the engine first tells of it.
+  struct Tier {
+    std::vector<Follower> counters;
+    Gauge* bytes = nullptr;
+  };
+  Tier& TierOf(KvTierKind kind) {
+    const auto [entry, is_new] = tiers.try_emplace(kind);
+    if (is_new) {
+      const Labels label{{"tier", std::string(KvTierName(kind))}};
+      for (const TierCounter& counter : kTierCounters) {
+        entry->second.counters.emplace_back(&AddCounter(counter.name, counter.help, label));
+      }
+      Labels all = label;
+      all.insert(labels.begin(), labels.end());
+      entry->second.bytes = &prometheus::BuildGauge()
+                                 .Name("quire:kv_tier_bytes")
+                                 .Help("Bytes that a tier holds, as far as this server knows.")
+                                 .Register(registry)
+                                 .Add(all);
+    }
+    return entry->second;
+  }
   Counter& AddFinish(const char* reason) {
     return AddCounter("vllm:request_success_total", "Choices that ended, by reason.", {{"finished_reason", reason}});
   }
@@ -91,6 +131,9 @@ struct Metrics::Impl {
   Follower prefix_hits{&AddCounter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.")};
   Follower evicted{&AddCounter("vllm:prefix_cache_evicted_blocks_total", "Cached blocks that were given up.")};
   Follower preemptions{&AddCounter("vllm:num_preemptions_total", "Preemptions.")};
+  Follower tier_hits{&AddCounter("vllm:external_prefix_cache_hits_total", "Prompt tokens found in a lower tier.")};
+  Follower tier_backlog_lost{
+      &AddCounter("quire:kv_tier_backlog_lost_total", "KV blocks evicted before they could be written to a tier.")};
   Gauge& swap_usage = AddGauge("quire:swap_usage_perc", "Part of the swap area that preempted sequences use, 0 to 1.");
   Follower swap_preemptions{
       &AddCounter("quire:swap_preemptions_total", "Preemptions that saved keys and values in the swap area.")};
@@ -138,7 +181,8 @@ struct Metrics::Impl {
                                          .Help("Head of the request to the end of the answer.")
                                          .Register(registry);
 
-  std::mutex mutex;  // guards the followers and step_tokens, which remember what was said last
+  std::map<KvTierKind, Tier> tiers;
+  std::mutex mutex;  // guards the followers, tiers and step_tokens, which remember what was said last
   std::vector<std::uint64_t> step_tokens;
   std::uint64_t step_tokens_sum = 0;
 };
@@ -210,7 +254,14 @@ void Metrics::Update(const EngineStats& stats) {
   impl_->kv_usage.Set(stats.num_blocks_total > 0 ? static_cast<double>(held) / stats.num_blocks_total : 0.0);
   impl_->prefix_queries.Update(stats.prefix_cache_queries);
   impl_->prefix_hits.Update(stats.prefix_cache_hits);
-  impl_->cached_tokens.Update(stats.prefix_cache_hits);
+  impl_->cached_tokens.Update(stats.prefix_cache_hits + stats.tier_hits);
+  impl_->tier_hits.Update(stats.tier_hits);
+  impl_->tier_backlog_lost.Update(stats.kv_tier_backlog_lost);
+  for (const KvTierStats& tier : stats.kv_tiers) {
+    Impl::Tier& kept = impl_->TierOf(tier.kind);
+    for (std::size_t i = 0; i < std::size(kTierCounters); ++i) kept.counters[i].Update(tier.*kTierCounters[i].count);
+    kept.bytes->Set(static_cast<double>(tier.num_bytes));
+  }
   impl_->evicted.Update(stats.prefix_cache_evicted_blocks);
   impl_->preemptions.Update(stats.preemptions);
   impl_->swap_usage.Set(stats.num_swap_blocks_total > 0

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "weights/packed_file.h"
 
 namespace quire::weights {
@@ -65,7 +66,35 @@ bool IsModelFile(const fs::path& path) {
          path.filename() == "model.safetensors.index.json";
 }
 
+// The model's files, sorted by name; the file itself, if it is one.
+Result<std::vector<fs::path>> ListModelFiles(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return std::vector{path};
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    if (IsModelFile(entry->path())) files.push_back(entry->path());
+  }
+  if (error) return Fail(ErrorCode::kIo, "cannot list {}: {}", path.string(), error.message());
+  std::ranges::sort(files);
+  return files;
+}
+
 }  // namespace
+
+Result<std::string> ModelContentDigest(const fs::path& path) {
+  QUIRE_TRY(const std::vector<fs::path> files, ListModelFiles(path));
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  for (const fs::path& file : files) {
+    QUIRE_TRY(const MappedFile mapped, MappedFile::Open(file));
+    const std::span<const std::byte> bytes = mapped.bytes();
+    const std::uint64_t size = bytes.size();
+    XXH3_128bits_update(state.get(), &size, sizeof size);
+    XXH3_128bits_update(state.get(), bytes.data(), bytes.size());
+  }
+  const XXH128_hash_t digest = XXH3_128bits_digest(state.get());
+  return fmt::format("{:016x}{:016x}", digest.high64, digest.low64);
+}
 
 Result<std::uint64_t> ModelFingerprint(const ModelSource& source, const fs::path& path, std::string_view variant) {
   Hasher hasher;
@@ -76,12 +105,7 @@ Result<std::uint64_t> ModelFingerprint(const ModelSource& source, const fs::path
     QUIRE_TRY_VOID(AddFile(path, &hasher));
     return hasher.Digest();
   }
-  std::vector<fs::path> files;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
-    if (IsModelFile(entry->path())) files.push_back(entry->path());
-  }
-  if (error) return Fail(ErrorCode::kIo, "cannot list {}: {}", path.string(), error.message());
-  std::ranges::sort(files);
+  QUIRE_TRY(const std::vector<fs::path> files, ListModelFiles(path));
   for (const fs::path& file : files) {
     hasher.Add(file.filename().native());
     QUIRE_TRY_VOID(AddFile(file, &hasher));

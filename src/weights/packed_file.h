@@ -39,6 +39,10 @@ struct PackedShape {
   std::int64_t n = 0, k = 0;
 };
 
+// A hash of the whole contents of a model's files, 32 hexadecimal digits: the same for copies, whatever their names and
+// times. Reads all of them.
+Result<std::string> ModelContentDigest(const std::filesystem::path& path);
+
 // Says of which model a file was made: a hash of the tensors' names, types, shapes and some bytes of each, and of the
 // sizes and times of the model's files. Not of its path: a model that was moved stays the same. `variant` says what else
 // the weights depend on: the quantization that they get while they are loaded.

@@ -256,6 +256,23 @@ Result<Body> DecodeReady(const fbs::Ready& ready) {
   return info;
 }
 
+Result<> DecodeKvTiers(const fbs::StatsReply& reply, EngineStats* stats) {
+  if (reply.kv_tiers() == nullptr) return {};
+  if (reply.kv_tiers()->size() > std::size(kKvTierKinds)) {
+    return Fail(ErrorCode::kCorrupt, "an engine has {} tiers; at most {} exist", reply.kv_tiers()->size(),
+                std::size(kKvTierKinds));
+  }
+  for (const fbs::KvTierStats* tier : *reply.kv_tiers()) {
+    if (tier->kind() >= std::size(kKvTierKinds)) return Fail(ErrorCode::kCorrupt, "unknown tier {}", tier->kind());
+    if (tier->num_blocks() < 0 || tier->num_bytes() < 0)
+      return Fail(ErrorCode::kCorrupt, "a tier holds less than nothing");
+    stats->kv_tiers.push_back({kKvTierKinds[tier->kind()], tier->num_blocks(), tier->num_bytes(), tier->hits(),
+                               tier->misses(), tier->stored(), tier->read_bytes(), tier->written_bytes(),
+                               tier->errors(), tier->damaged(), tier->evictions()});
+  }
+  return {};
+}
+
 Result<Body> DecodeStats(const fbs::StatsReply& reply) {
   EngineStats stats;
   stats.num_requests_running = reply.num_requests_running();
@@ -274,6 +291,9 @@ Result<Body> DecodeStats(const fbs::StatsReply& reply) {
   stats.prefix_cache_hits = reply.prefix_cache_hits();
   stats.prefix_cache_evicted_blocks = reply.prefix_cache_evicted_blocks();
   stats.preemptions = reply.preemptions();
+  stats.tier_hits = reply.tier_hits();
+  stats.kv_tier_backlog_lost = reply.kv_tier_backlog_lost();
+  QUIRE_TRY_VOID(DecodeKvTiers(reply, &stats));
   stats.num_swap_blocks_total = reply.num_swap_blocks_total();
   stats.num_swap_blocks_used = reply.num_swap_blocks_used();
   stats.swap_preemptions = reply.swap_preemptions();
@@ -437,13 +457,21 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineStats
   flatbuffers::FlatBufferBuilder& flat = builder_->flat;
   flat.Clear();
   const auto histogram = flat.CreateVector(stats.step_tokens_histogram);
+  std::vector<flatbuffers::Offset<fbs::KvTierStats>> tiers;
+  for (const KvTierStats& tier : stats.kv_tiers) {
+    tiers.push_back(fbs::CreateKvTierStats(flat, static_cast<std::uint8_t>(tier.kind), tier.num_blocks, tier.num_bytes,
+                                           tier.hits, tier.misses, tier.stored, tier.read_bytes, tier.written_bytes,
+                                           tier.errors, tier.damaged, tier.evictions));
+  }
+  const auto kv_tiers = flat.CreateVector(tiers);
   return builder_->Finish(
       call, fbs::CreateStatsReply(flat, stats.num_requests_running, stats.num_requests_waiting, stats.num_blocks_total,
                                   stats.num_blocks_free, stats.num_blocks_cached, stats.prompt_tokens,
                                   stats.generation_tokens, stats.prefix_cache_queries, stats.prefix_cache_hits,
                                   stats.prefix_cache_evicted_blocks, stats.preemptions, stats.steps, histogram,
                                   stats.step_tokens_sum, stats.num_swap_blocks_total, stats.num_swap_blocks_used,
-                                  stats.swap_preemptions, stats.swapped_out_blocks, stats.swapped_in_blocks));
+                                  stats.swap_preemptions, stats.swapped_out_blocks, stats.swapped_in_blocks,
+                                  stats.tier_hits, kv_tiers, stats.kv_tier_backlog_lost));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const ResetPrefixCacheRequest&) {

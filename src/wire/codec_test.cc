@@ -204,6 +204,10 @@ TEST(Codec, TheRestSurvives) {
   stats.swap_preemptions = 7;
   stats.swapped_out_blocks = 60;
   stats.swapped_in_blocks = 50;
+  stats.tier_hits = 40;
+  stats.kv_tier_backlog_lost = 30;
+  stats.kv_tiers = {{.kind = KvTierKind::kDisk, .num_blocks = 1, .num_bytes = 2, .hits = 3, .evictions = 4},
+                    {.kind = KvTierKind::kRedis, .errors = 5, .damaged = 6}};
   stats.step_tokens_histogram = {1, 2, 3};
   stats.step_tokens_sum = 6;
   EXPECT_EQ(RoundTrip(stats).num_blocks_cached, 4);
@@ -213,6 +217,9 @@ TEST(Codec, TheRestSurvives) {
   EXPECT_EQ(RoundTrip(stats).swap_preemptions, 7u);
   EXPECT_EQ(RoundTrip(stats).swapped_out_blocks, 60u);
   EXPECT_EQ(RoundTrip(stats).swapped_in_blocks, 50u);
+  EXPECT_EQ(RoundTrip(stats).tier_hits, 40u);
+  EXPECT_EQ(RoundTrip(stats).kv_tier_backlog_lost, 30u);
+  EXPECT_EQ(RoundTrip(stats).kv_tiers, stats.kv_tiers);
   EXPECT_EQ(RoundTrip(stats).step_tokens_histogram, stats.step_tokens_histogram);
   EXPECT_EQ(RoundTrip(stats).step_tokens_sum, 6u);
 
@@ -255,6 +262,8 @@ TEST(Codec, WhatIsOutOfRangeIsRefused) {
   EXPECT_TRUE(refused(request));
   EXPECT_TRUE(refused(EngineInfo{}));  // a vocabulary of 0
   EXPECT_TRUE(refused(EngineStats{.num_requests_running = -1}));
+  EXPECT_TRUE(refused(EngineStats{.kv_tiers = std::vector<KvTierStats>(9)}));
+  EXPECT_TRUE(refused(EngineStats{.kv_tiers = {{.num_bytes = -1}}}));
   EXPECT_TRUE(refused(EngineStats{.step_tokens_histogram = std::vector<std::uint64_t>(100)}));
   EXPECT_TRUE(refused(LoadProgress{-1, 5, ""}));
   EXPECT_TRUE(refused(Status(std::unexpected(Error{static_cast<ErrorCode>(99), ""}))));

@@ -217,6 +217,27 @@ class ServeTest(unittest.TestCase):
                 with Server(PROGRAM, environment=environment) as server:
                     self.assertIn(f"{words} {folder}/quire/demo-", server.stderr())
 
+    def test_a_restart_finds_its_prefixes_on_disk(self):
+        text = "I would like to book a hotel in London for three nights, with breakfast, near the station. " * 4
+        with tempfile.TemporaryDirectory() as folder:
+            answers = []
+            for start in range(2):
+                with Server(PROGRAM, "--kv-disk", folder, "--kv-disk-bytes", "64MiB") as server:
+                    status, answer = server.chat(text, temperature=0, max_tokens=40)
+                    self.assertEqual(status, 200)
+                    answers.append(answer["choices"][0]["message"]["content"])
+                    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+                    if start == 0:
+                        self.assertEqual(cached, 0)
+                    else:
+                        self.assertGreaterEqual(cached, 48)
+                        self.assertEqual(server.metric("vllm:external_prefix_cache_hits_total"), cached)
+                        self.assertEqual(server.metric("quire:kv_tier_damaged_total"), 0)
+                        self.assertGreater(server.metric("quire:kv_tier_bytes"), 0)
+                    server.signal(signal.SIGTERM)
+                    self.assertEqual(server.wait(), 0)
+            self.assertEqual(answers[0], answers[1])
+
     def test_bad_settings_of_the_front_end_start_no_engine(self):
         for flag, value in (("--host", "no.such.host"), ("--host", "198.51.100.7"), ("--port", "70000"),
                             ("--http-threads", "0"), ("--max-connections", "0"), ("--header-timeout", "0")):
