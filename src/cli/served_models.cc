@@ -138,7 +138,11 @@ wire::SupervisedEngine::Observer LogEngine(const std::string& name) {
     }
   };
   observer.on_death = [name](const wire::EngineDeath& death) {
-    if (death.restart_in) {
+    if (!death.restart_in) return;  // the server says why the model is gone
+    if (death.is_orderly) {
+      spdlog::info("model {}: the engine process has drained and ended; starting a new one in {}", name,
+                   ExactDuration(*death.restart_in));
+    } else {
       spdlog::error("model {}: the engine process {}; starting it again in {}", name, death.what,
                     ExactDuration(*death.restart_in));
     }
