@@ -159,7 +159,11 @@ struct LoadableModel {
   std::int64_t budget_bytes = 0;  // of all models
   std::int64_t kv_bytes_max = 0;  // unless the options say more
 
-  Result<engine::ModelMemory> Measure() const { return engine::MeasureModel(options, budget_bytes, kv_bytes_max); }
+  Result<engine::ModelMemory> Measure() const {
+    engine::EngineOptions measured = options;
+    CompleteKvRedis(&measured);  // as the engine process will
+    return engine::MeasureModel(measured, budget_bytes, kv_bytes_max);
+  }
 
   Result<server::ServedModel> Load() const {
     QUIRE_TRY(const engine::ModelMemory memory, Measure());

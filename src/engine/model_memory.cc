@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/loader.h"
+#include "engine/tiers/open_tiers.h"
 #include "kernels/kv_layout.h"
 #include "nn/linear.h"
 #include "weights/quantizing_matrix.h"
@@ -61,7 +62,7 @@ Result<ModelMemory> MeasureModel(const EngineOptions& options, std::int64_t budg
   const auto block_bytes = static_cast<std::int64_t>(layout.block_bytes());
   const auto mebibytes = [](std::int64_t bytes) { return fmt::format("{:.1f} MiB", double(bytes) / (1 << 20)); };
   EngineOptions planned = options;
-  memory.swap_bytes = options.swap_memory_bytes;
+  memory.swap_bytes = options.swap_memory_bytes + (HasTiers(options) ? options.kv_transfer_bytes : 0);
   const std::int64_t room = budget_bytes - memory.weight_bytes - memory.swap_bytes;
   if (planned.kv_memory_bytes == 0) planned.kv_memory_bytes = std::min(kv_bytes_max, room);
   if (room < planned.kv_memory_bytes || planned.kv_memory_bytes < block_bytes) {

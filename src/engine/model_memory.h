@@ -11,7 +11,7 @@ namespace quire::engine {
 
 struct ModelMemory {
   std::int64_t weight_bytes = 0;  // packed; within a percent or two, and seldom below what they will really take
-  std::int64_t swap_bytes = 0;    // EngineOptions::swap_memory_bytes
+  std::int64_t swap_bytes = 0;    // EngineOptions::swap_memory_bytes, and kv_transfer_bytes with lower tiers
   std::int64_t kv_bytes = 0;      // what LoadEngine makes of the same number in EngineOptions::kv_memory_bytes
 };
 

@@ -50,6 +50,12 @@ TEST(ModelMemoryTest, KeysAndValuesGetWhatIsLeftAndNoMoreThanIsOfUse) {
   const auto beside_swap = MeasureModel(options, weights + 3 * kMebibyte, 20 * kMebibyte);
   ASSERT_TRUE(beside_swap.has_value());
   EXPECT_LE(beside_swap->weight_bytes + beside_swap->swap_bytes + beside_swap->kv_bytes, weights + 3 * kMebibyte);
+  options.kv_disk = "somewhere";
+  options.kv_transfer_bytes = kMebibyte / 2;
+  const auto with_tier = MeasureModel(options, weights + 3 * kMebibyte, 20 * kMebibyte);
+  ASSERT_TRUE(with_tier.has_value());
+  EXPECT_EQ(with_tier->swap_bytes, kMebibyte + kMebibyte / 2);
+  EXPECT_LT(with_tier->kv_bytes, beside_swap->kv_bytes);
   options.max_model_len = 16;
   options.max_num_seqs = 1;
   const auto useful = MeasureModel(options, 100 * kMebibyte, 50 * kMebibyte);
