@@ -345,33 +345,77 @@ std::int32_t Sampler::DrawFromCandidates(double mass, double uniform) const {
 // ---- Log-probabilities
 // ---------------------------------------------------------------------------------------------
 
-PositionLogprobs Sampler::Logprobs(std::span<const float> logits, TokenId token, int num_top) {
+float Sampler::LogSoftmax::operator()(float x) const {
+  if (!is_usable) return x == max ? 0.0f : -kInfinity;
+  if (std::isnan(x)) return -kInfinity;
+  return static_cast<float>(static_cast<double>(x) - static_cast<double>(max) - log_sum);
+}
+
+Sampler::LogSoftmax Sampler::MakeLogSoftmax(std::span<const float> logits) {
   const Candidate best = FindMax(logits);
   const double log_sum = std::log(SumWeights(logits, best.logit, 1.0f));
-  // With an infinite or NaN logit in the row the sum says nothing: the largest value has all the probability.
-  const bool usable = std::isfinite(best.logit) && std::isfinite(log_sum);
-  const auto logprob = [&](float x) {
-    if (!usable) return x == best.logit ? 0.0f : -kInfinity;
-    if (std::isnan(x)) return -kInfinity;
-    return static_cast<float>(static_cast<double>(x) - static_cast<double>(best.logit) - log_sum);
-  };
+  return {best.logit, log_sum, std::isfinite(best.logit) && std::isfinite(log_sum)};
+}
 
-  PositionLogprobs result;
+int Sampler::RankOf(std::span<const float> logits, TokenId token) const {
   const float chosen = logits[static_cast<std::size_t>(token.value())];
   int rank = 1;
   ForEachFrom(logits, chosen, [&](float logit, std::int32_t id) {
     rank += logit > chosen || id < token.value();
     return chosen;
   });
-  result.chosen = {token, logprob(chosen), rank};
+  return rank;
+}
 
+std::vector<TokenLogprob> Sampler::TopOf(std::span<const float> logits, const LogSoftmax& logprob, int num_top) {
   const auto count = static_cast<std::size_t>(num_top < 0 ? vocab_size_ : std::min(num_top, vocab_size_));
   SelectTop(logits, count, -kNoBound);
-  result.top.reserve(candidates_.size());
+  std::vector<TokenLogprob> top;
+  top.reserve(candidates_.size());
   for (const Candidate& candidate : candidates_) {
-    result.top.push_back({TokenId(candidate.id), logprob(candidate.logit), static_cast<int>(result.top.size()) + 1});
+    top.push_back({TokenId(candidate.id), logprob(candidate.logit), static_cast<int>(top.size()) + 1});
   }
+  return top;
+}
+
+PositionLogprobs Sampler::Logprobs(std::span<const float> logits, TokenId token, int num_top) {
+  const LogSoftmax logprob = MakeLogSoftmax(logits);
+  const float chosen = logits[static_cast<std::size_t>(token.value())];
+  PositionLogprobs result;
+  result.chosen = {token, logprob(chosen), RankOf(logits, token)};
+  result.top = TopOf(logits, logprob, num_top);
   return result;
+}
+
+// ---- Beam search
+// ---------------------------------------------------------------------------------------------------
+
+void Sampler::Propose(std::span<float> logits, const SampleRequest& request, int count,
+                      std::vector<TokenLogprob>* proposed, std::vector<TokenLogprob>* alternatives) {
+  CHECK(static_cast<int>(logits.size()) == vocab_size_ && count >= 1);
+  const LogSoftmax logprob = MakeLogSoftmax(logits);
+  const std::optional<int> num_top = request.params->logprobs;
+  if (num_top) *alternatives = TopOf(logits, logprob, *num_top);
+  const bool changes = !request.params->logit_bias.empty() || !request.masked.empty();
+  std::span<const float> raw = logits;
+  if (changes) {
+    std::ranges::copy(logits, raw_.begin());
+    raw = raw_;
+    ApplyBiasAndMask(logits, request);
+    FindMax(logits);  // for SelectTop
+  }
+  SelectTop(logits, static_cast<std::size_t>(count), -kNoBound);
+  proposed->clear();
+  for (const Candidate& candidate : candidates_) {
+    const TokenId id(candidate.id);
+    proposed->push_back(
+        {id, logprob(raw[static_cast<std::size_t>(candidate.id)]), static_cast<int>(proposed->size()) + 1});
+  }
+  // Nothing is possible: as in Sample(), the row falls back to its largest value.
+  if (proposed->empty()) proposed->push_back({TokenId(FindMax(logits).id), -kInfinity, 1});
+  if (!changes || !num_top) return;
+  FindMax(raw);
+  for (TokenLogprob& token : *proposed) token.rank = RankOf(raw, token.id);
 }
 
 }  // namespace quire::sample

@@ -43,6 +43,12 @@ class Sampler {
   // Infinite or NaN logits never lead to a NaN: such a row falls back to its largest value.
   Sampled Sample(std::span<float> logits, const SampleRequest& request);
 
+  // For beam search: the `count` tokens that are likeliest after logit_bias and masking, best first, with logprobs and
+  // ranks of the raw logits. Fewer when no more are possible, but at least one. When params->logprobs is set,
+  // `alternatives` gets the likeliest of the raw logits. `logits` is changed in place.
+  void Propose(std::span<float> logits, const SampleRequest& request, int count, std::vector<TokenLogprob>* proposed,
+               std::vector<TokenLogprob>* alternatives);
+
   // Log-softmax of `logits` at `token` with the `num_top` most likely tokens; -1: all of them.
   PositionLogprobs Logprobs(std::span<const float> logits, TokenId token, int num_top);
 
@@ -56,6 +62,20 @@ class Sampler {
   static bool Before(const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   }
+
+  // Logarithms of probabilities from logits.
+  struct LogSoftmax {
+    float max = 0;
+    double log_sum = 0;
+    // With an infinite or NaN logit in the row the sum says nothing: the largest value has all the probability.
+    bool is_usable = false;
+
+    float operator()(float x) const;
+  };
+  // Sets chunk_max_, which RankOf and TopOf need.
+  LogSoftmax MakeLogSoftmax(std::span<const float> logits);
+  int RankOf(std::span<const float> logits, TokenId token) const;
+  std::vector<TokenLogprob> TopOf(std::span<const float> logits, const LogSoftmax& logprob, int num_top);
 
   void ApplyBiasAndMask(std::span<float> logits, const SampleRequest& request) const;
   void ApplyPenalties(std::span<float> logits, const SampleRequest& request);

@@ -369,5 +369,68 @@ TEST_P(SamplerTest, SelectionsAndRanksOfALargeVocabularyAgreeWithASort) {
   }
 }
 
+// What beams are proposed: the best of a sort, with the logprobs and ranks that Logprobs() reports.
+TEST_P(SamplerTest, ProposesTheLikeliestTokens) {
+  std::mt19937 random(79);
+  for (int repeat = 0; repeat < 60; ++repeat) {
+    const int n = 1 + static_cast<int>(random() % 3000);
+    std::vector<float> logits = RandomLogits(n, random());
+    for (float& x : logits) {
+      if (repeat % 3 == 1) x = std::round(x);  // ties
+    }
+    SamplingParams params;
+    std::vector<TokenId> masked;
+    if (repeat % 2 == 1) {
+      for (int i = 0; i < 4; ++i) masked.push_back(TokenId(static_cast<int>(random() % static_cast<unsigned>(n))));
+      params.logit_bias = {{TokenId(0), 2.5f}, {TokenId(n - 1), -100.0f}};
+    }
+    params.logprobs = 3;
+    std::vector<float> changed = logits;
+    changed[0] += repeat % 2 == 1 ? 2.5f : 0;
+    changed[static_cast<std::size_t>(n) - 1] -= repeat % 2 == 1 ? 100 : 0;
+    for (const TokenId id : masked) changed[static_cast<std::size_t>(id.value())] = -kInfinity;
+    std::vector<int> order;
+    for (int i = 0; i < n; ++i) {
+      if (changed[static_cast<std::size_t>(i)] > -kInfinity) order.push_back(i);
+    }
+    std::ranges::sort(order, [&](int a, int b) {
+      const float x = changed[static_cast<std::size_t>(a)], y = changed[static_cast<std::size_t>(b)];
+      return x != y ? x > y : a < b;
+    });
+
+    const int count = 1 + static_cast<int>(random() % 300);
+    Sampler sampler(GetParam(), n);
+    std::vector<float> row = logits;
+    std::vector<TokenLogprob> proposed, alternatives;
+    sampler.Propose(row, {.params = &params, .masked = masked}, count, &proposed, &alternatives);
+    if (order.empty()) {
+      ASSERT_EQ(proposed.size(), 1u);
+      continue;
+    }
+    ASSERT_EQ(proposed.size(), std::min(order.size(), static_cast<std::size_t>(count)));
+    for (std::size_t i = 0; i < proposed.size(); ++i) {
+      ASSERT_EQ(proposed[i].id.value(), order[i]) << "row " << repeat;
+      ASSERT_EQ(proposed[i], sampler.Logprobs(logits, proposed[i].id, 0).chosen) << "row " << repeat;
+    }
+    EXPECT_EQ(alternatives, sampler.Logprobs(logits, TokenId(0), 3).top);
+  }
+}
+
+TEST_P(SamplerTest, ProposesSomethingInAnyCase) {
+  const SamplingParams params;
+  std::vector<TokenLogprob> proposed, alternatives;
+  for (const float all : {-kInfinity, kInfinity, std::nanf("")}) {
+    std::vector<float> row(70, all);
+    Sampler(GetParam(), 70).Propose(row, {.params = &params}, 4, &proposed, &alternatives);
+    ASSERT_FALSE(proposed.empty());
+    for (const TokenLogprob& token : proposed) EXPECT_FALSE(std::isnan(token.logprob));
+  }
+  const std::vector<TokenId> masked = Ids({0, 1});
+  std::vector<float> row{1, 2};
+  Sampler(GetParam(), 2).Propose(row, {.params = &params, .masked = masked}, 4, &proposed, &alternatives);
+  ASSERT_EQ(proposed.size(), 1u);
+  EXPECT_EQ(proposed[0].logprob, -kInfinity);
+}
+
 }  // namespace
 }  // namespace quire::sample
