@@ -19,7 +19,10 @@ Result<> EngineConfig::Validate() const {
 }
 
 Engine::Engine(const EngineConfig& config, Runner* runner, const Clock* clock, KvTiers* tiers)
-    : runner_(runner), clock_(clock), tiers_(tiers), scheduler_(config.scheduler, config.eos_token_ids) {
+    : runner_(runner),
+      clock_(clock),
+      tiers_(tiers),
+      scheduler_(config.scheduler, config.eos_token_ids, config.text_stops) {
   if (tiers_ != nullptr) {
     CHECK(config.scheduler.enable_prefix_caching);
     scheduler_.KeyBlocks(config.content_identity);
@@ -89,6 +92,8 @@ Result<> Engine::Step(std::vector<EngineEvent>* events) {
     found.tokens.clear();
     found.logprobs.clear();
     found.prompt_logprobs.clear();
+    found.candidates.clear();
+    found.alternatives.clear();
   }
   const TimePoint start = clock_->Now();
   if (Result<> ran = runner_->Run(plan_, &result_); !ran.has_value()) {

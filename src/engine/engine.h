@@ -25,6 +25,8 @@ struct EngineConfig {
   sched::SchedulerConfig scheduler;
   std::vector<TokenId> eos_token_ids;  // the model's own end-of-sequence ids
   std::string content_identity;  // for lower tiers: what, besides tokens and namespace, decides the bits of a block
+  // For stop strings of beams; outlives the engine. Null: requests with such are refused.
+  sched::TextStopMaker* text_stops = nullptr;
 
   Result<> Validate() const;
 };

@@ -19,6 +19,7 @@
 #include "engine/tiers/kv_tiers.h"
 #include "engine/tiers/memory_tier.h"
 #include "kv/cache_namespace.h"
+#include "sched/beam_reference.h"
 #include "sched/validate.h"
 
 namespace quire::engine {
@@ -30,11 +31,88 @@ struct Output {
   std::vector<std::optional<PositionLogprobs>> prompt_logprobs;
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<TokenId> stop_token;
-  bool may_abort = false;  // somebody wanted its end
+  bool ended_by_text = false;
+  bool may_abort = false;    // somebody wanted its end
+  bool told_prompt = false;  // the event with the prompt's logprobs has come
 };
 
+// The text of a token is a letter, and stop strings are looked for at the end of the text.
+std::string TextOf(std::span<const TokenId> tokens) {
+  std::string text;
+  for (const TokenId token : tokens) text += static_cast<char>('a' + token.value() % 26);
+  return text;
+}
+bool EndsByText(std::span<const TokenId> tokens, const StopCriteria& stop) {
+  if (static_cast<int>(tokens.size()) <= stop.min_tokens) return false;
+  const std::string text = TextOf(tokens);
+  return std::ranges::any_of(stop.stop_strings, [&](const std::string& end) { return text.ends_with(end); });
+}
+
+class LetterText final : public sched::TextStop {
+ public:
+  explicit LetterText(const StopCriteria& stop) : stop_(stop) {}
+  std::unique_ptr<TextStop> Clone() const override { return std::make_unique<LetterText>(*this); }
+  bool Push(TokenId token) override {
+    tokens_.push_back(token);
+    return EndsByText(tokens_, stop_);
+  }
+
+ private:
+  StopCriteria stop_;
+  std::vector<TokenId> tokens_;
+};
+
+class LetterTexts final : public sched::TextStopMaker {
+ public:
+  Result<> Prepare() override { return {}; }
+  std::unique_ptr<sched::TextStop> Make(std::span<const TokenId> /*prompt*/, const StopCriteria& stop) const override {
+    return std::make_unique<LetterText>(stop);
+  }
+};
+
+std::uint64_t ChainOf(const GenerateRequest& request, std::span<const TokenId> output) {
+  std::uint64_t chain = FakeModel::Begin(kv::MakeCacheNamespace(request.cache_salt));
+  for (const TokenId token : request.prompt) chain = FakeModel::Next(chain, token);
+  for (const TokenId token : output) chain = FakeModel::Next(chain, token);
+  return chain;
+}
+
+// What a request with beams says, by another implementation of the search.
+std::vector<Output> ExpectedBeams(const EngineConfig& config, const GenerateRequest& request) {
+  const FakeModel model(config.scheduler.vocab_size);
+  sched::BeamProblem problem{.sampling = request.sampling, .stop = request.stop, .eos_ids = {}, .propose = {}};
+  if (!request.stop.ignore_eos) problem.eos_ids = config.eos_token_ids;
+  problem.max_tokens = sched::MaxNumTokens(config.scheduler, request) - static_cast<int>(request.prompt.size());
+  std::vector<TokenId> ending = problem.eos_ids;
+  ending.insert(ending.end(), request.stop.stop_token_ids.begin(), request.stop.stop_token_ids.end());
+  problem.propose = [&](std::span<const TokenId> output) {
+    const bool masks = static_cast<int>(output.size()) < request.stop.min_tokens;
+    return model.Propose(ChainOf(request, output), config.scheduler.vocab_size,
+                         masks ? std::span<const TokenId>(ending) : std::span<const TokenId>());
+  };
+  problem.ends_by_text = [&](std::span<const TokenId> output) { return EndsByText(output, request.stop); };
+  const std::vector<sched::Hypothesis> best = sched::ReferenceBeamSearch(
+      problem, static_cast<std::size_t>(sched::BeamSearch::NumCandidates(*request.sampling.beam, request.stop,
+                                                                         ending.size(), config.scheduler.vocab_size)));
+  std::vector<Output> outputs(static_cast<std::size_t>(request.sampling.n));
+  for (Output& output : outputs) output.finish_reason = FinishReason::kStop;  // where there are fewer hypotheses
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    outputs[i] = {.tokens = best[i].tokens,
+                  .logprobs = {},
+                  .prompt_logprobs = {},
+                  .finish_reason = best[i].finish_reason,
+                  .stop_token = best[i].stop_token,
+                  .ended_by_text = best[i].ended_by_text};
+    for (std::size_t at = 0; request.sampling.logprobs && at < best[i].tokens.size(); ++at) {
+      const auto before = std::span(best[i].tokens).first(at);
+      outputs[i].logprobs.push_back(FakeModel::Logprobs(ChainOf(request, before), best[i].tokens[at]));
+    }
+  }
+  return outputs;
+}
+
 // What one choice says when it has the machine to itself.
-Output ExpectedOutput(const EngineConfig& config, const GenerateRequest& request, int choice) {
+Output ExpectedSample(const EngineConfig& config, const GenerateRequest& request, int choice) {
   const FakeModel model(config.scheduler.vocab_size);
   Output output;
   std::uint64_t chain = FakeModel::Begin(kv::MakeCacheNamespace(request.cache_salt));
@@ -68,6 +146,13 @@ Output ExpectedOutput(const EngineConfig& config, const GenerateRequest& request
   return output;
 }
 
+Output ExpectedOutput(const EngineConfig& config, const GenerateRequest& request, int choice) {
+  if (!request.sampling.beam || request.stop.max_tokens == 0) return ExpectedSample(config, request, choice);
+  Output output = ExpectedBeams(config, request)[static_cast<std::size_t>(choice)];
+  if (choice == 0) output.prompt_logprobs = ExpectedSample(config, request, choice).prompt_logprobs;
+  return output;
+}
+
 class Simulation {
  public:
   explicit Simulation(std::uint64_t seed)
@@ -86,6 +171,7 @@ class Simulation {
   struct Counts {
     std::uint64_t restored = 0;
     std::uint64_t preemptions = 0, swaps = 0, swapped_in = 0, cache_hits = 0, evictions = 0, generated = 0;
+    int preempted_beams = 0, beams_ended_by_text = 0;
     int finished = 0, aborted = 0, failed = 0, refused = 0;
   };
   const Counts& counts() const { return counts_; }
@@ -195,6 +281,7 @@ class Simulation {
     scheduler.max_lookups_per_step = OneOf({1, 3, 64});
     scheduler.max_prefix_wait_steps = OneOf({0, 3, 256});
     scheduler.min_prefix_wait_tokens = OneOf({1, 8, 32});
+    config.text_stops = &texts_of_beams_;
     if (Chance(70)) config.eos_token_ids.push_back(TokenId(Draw(0, scheduler.vocab_size - 1)));
     return config;
   }
@@ -217,7 +304,16 @@ class Simulation {
     // With a vocabulary of three, two of them leave a token that may be sampled.
     if (Chance(20)) request.stop.stop_token_ids = DrawTokens(1);
     if (Chance(30)) request.cache_salt = Chance(50) ? "a" : "b";
+    if (Chance(30)) DrawBeams(&request);
     return request;
+  }
+
+  void DrawBeams(GenerateRequest* request) {
+    const int width = Draw(request->sampling.n, 6);
+    request->sampling.temperature = 0;
+    request->sampling.beam = {
+        .width = width, .length_penalty = Draw(-4, 8) / 4.0, .early_stopping = static_cast<EarlyStopping>(Draw(0, 2))};
+    if (Chance(30)) request->stop.stop_strings = {Chance(50) ? "b" : "ac"};
   }
 
   void Submit() {
@@ -256,8 +352,9 @@ class Simulation {
       Tracked& tracked = tracked_.at(event.request);
       Output& output = tracked.outputs.at(static_cast<std::size_t>(event.choice));
       ASSERT_EQ(output.finish_reason, FinishReason::kNone) << "an event after the end";
-      const bool is_first = output.tokens.empty() && event.finish_reason != FinishReason::kAbort &&
+      const bool is_first = !output.told_prompt && event.finish_reason != FinishReason::kAbort &&
                             event.finish_reason != FinishReason::kError;
+      output.told_prompt = output.told_prompt || is_first;
       if (event.choice == 0 && is_first && tracked.request.sampling.prompt_logprobs) {
         EXPECT_EQ(event.prompt_logprobs.size(), tracked.request.prompt.size());
       } else {
@@ -268,6 +365,8 @@ class Simulation {
       if (!event.prompt_logprobs.empty()) output.prompt_logprobs = event.prompt_logprobs;
       output.finish_reason = event.finish_reason;
       output.stop_token = event.stop_token;
+      output.ended_by_text = event.ended_by_text;
+      if (tracked.request.sampling.beam && event.times.num_preemptions > 0) ++counts_.preempted_beams;
       if (event.finish_reason == FinishReason::kAbort) {
         EXPECT_TRUE(output.may_abort);
       }
@@ -307,6 +406,8 @@ class Simulation {
         ASSERT_EQ(output.prompt_logprobs, expected.prompt_logprobs);
         ASSERT_EQ(output.finish_reason, expected.finish_reason);
         ASSERT_EQ(output.stop_token, expected.stop_token);
+        ASSERT_EQ(output.ended_by_text, expected.ended_by_text);
+        counts_.beams_ended_by_text += output.ended_by_text;
         ++counts_.finished;
       }
     }
@@ -333,6 +434,7 @@ class Simulation {
 
   std::mt19937_64 random_;
   ManualClock clock_;
+  LetterTexts texts_of_beams_;
   EngineConfig config_;
   FakeRunner runner_;
   std::unique_ptr<KvTiers> tiers_;
@@ -373,6 +475,8 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
     sum.cache_hits += counts.cache_hits;
     sum.evictions += counts.evictions;
     sum.generated += counts.generated;
+    sum.preempted_beams += counts.preempted_beams;
+    sum.beams_ended_by_text += counts.beams_ended_by_text;
     sum.finished += counts.finished;
     sum.aborted += counts.aborted;
     sum.failed += counts.failed;
@@ -393,7 +497,9 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
   EXPECT_GT(sum.swapped_in, num_seeds / 4);
   EXPECT_GT(sum.evictions, num_seeds);
   EXPECT_GT(sum.cache_hits, 10 * num_seeds);
-  for (const int some : {sum.aborted, sum.failed, sum.refused}) EXPECT_GT(some, 20);
+  for (const int some : {sum.aborted, sum.failed, sum.refused, sum.preempted_beams, sum.beams_ended_by_text}) {
+    EXPECT_GT(some, 20);
+  }
 }
 
 }  // namespace

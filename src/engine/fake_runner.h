@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,19 @@ class FakeModel {
     TokenId token(static_cast<std::int32_t>(draw % static_cast<std::uint64_t>(vocab_size_)));
     while (std::ranges::find(masked, token) != masked.end()) token = TokenId((token.value() + 1) % vocab_size_);
     return token;
+  }
+  // The likeliest tokens but the masked ones, best first; of equals the lower id. At least one.
+  std::vector<TokenLogprob> Propose(std::uint64_t chain, int count, std::span<const TokenId> masked) const {
+    std::vector<TokenLogprob> all;
+    for (int id = 0; id < vocab_size_; ++id) {
+      if (std::ranges::find(masked, TokenId(id)) == masked.end()) all.push_back(Logprobs(chain, TokenId(id)).chosen);
+    }
+    if (all.empty()) all.push_back({.id = TokenId(0), .logprob = -std::numeric_limits<float>::infinity(), .rank = 1});
+    std::ranges::sort(all, [](const TokenLogprob& a, const TokenLogprob& b) {
+      return a.logprob != b.logprob ? a.logprob > b.logprob : a.id < b.id;
+    });
+    all.resize(std::min(all.size(), static_cast<std::size_t>(count)));
+    return all;
   }
   static PositionLogprobs Logprobs(std::uint64_t chain, TokenId token) {
     const auto draw = Mix(chain, static_cast<std::uint64_t>(token.value())) % 1000;
@@ -144,7 +158,12 @@ class FakeRunner final : public Runner {
       }
     }
     EXPECT_EQ(scheduled.samples, end == sequence.num_tokens() && sequence.wants_output());
+    EXPECT_TRUE(found->candidates.empty() && found->alternatives.empty());
     if (!scheduled.samples) return;
+    if (const int count = sequence.request().num_beam_candidates; count > 0) {
+      found->candidates = model_.Propose(chain, count, sequence.masked());
+      return;
+    }
     found->tokens.push_back(model_.Sample(chain, sequence.sampling(), sequence.choice(), sequence.masked()));
     if (sequence.sampling().logprobs) found->logprobs.push_back(FakeModel::Logprobs(chain, found->tokens.back()));
   }

@@ -248,6 +248,8 @@ Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress
   QUIRE_TRY(const MemoryPlan plan, PlanFor(options, result.loaded));
   QUIRE_TRY(const int num_swap_blocks, NumSwapBlocks(options, result.loaded));
   EngineConfig config = MakeEngineConfig(options, plan, num_swap_blocks, result.loaded.model->config());
+  result.beam_text = std::make_unique<BeamText>(options.model);
+  config.text_stops = result.beam_text.get();
   std::unique_ptr<KvTiers> tiers;
   if (HasTiers(options)) {
     const std::size_t block_bytes = result.loaded.model->kv_layout().block_bytes();

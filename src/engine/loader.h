@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "engine/beam_text.h"
 #include "engine/engine_options.h"
 #include "engine/local_engine.h"
 #include "engine/packed_cache.h"
@@ -45,6 +46,7 @@ Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& 
 struct LoadedEngine {
   std::unique_ptr<const Clock> clock;
   LoadedModel loaded;
+  std::unique_ptr<BeamText> beam_text;
   std::unique_ptr<LocalEngine> engine;
   EngineInfo info;
 };

@@ -68,6 +68,9 @@ LocalEngine::~LocalEngine() {
 
 Result<> LocalEngine::Submit(GenerateRequest request) {
   QUIRE_TRY_VOID(sched::ValidateRequest(config_.scheduler, request));
+  // Here, and not in a step: it may take a while.
+  if (!request.stop.stop_strings.empty() && config_.text_stops != nullptr)
+    QUIRE_TRY_VOID(config_.text_stops->Prepare());
   const TimePoint now = clock_->Now();
   std::shared_ptr<PrefixFetch> fetch = engine_.LookUp(request);  // the tiers look while the engine is in a step
   {

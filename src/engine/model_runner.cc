@@ -101,11 +101,16 @@ void ModelRunner::UseRow(const RowUse& use, std::span<float> logits, sample::Sam
         sampler->Logprobs(logits, use.prompt_token, *params.prompt_logprobs);
     return;
   }
-  sample::Sampled sampled = sampler->Sample(logits, {.params = &params,
-                                                     .choice = use.sequence->choice(),
-                                                     .prompt = use.sequence->prompt(),
-                                                     .output = use.sequence->output(),
-                                                     .masked = use.sequence->masked()});
+  const sample::SampleRequest request{.params = &params,
+                                      .choice = use.sequence->choice(),
+                                      .prompt = use.sequence->prompt(),
+                                      .output = use.sequence->output(),
+                                      .masked = use.sequence->masked()};
+  if (const int count = use.sequence->request().num_beam_candidates; count > 0) {
+    sampler->Propose(logits, request, count, &use.result->candidates, &use.result->alternatives);
+    return;
+  }
+  sample::Sampled sampled = sampler->Sample(logits, request);
   use.result->tokens.push_back(sampled.token);
   if (sampled.logprobs) use.result->logprobs.push_back(*std::move(sampled.logprobs));
 }

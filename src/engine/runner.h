@@ -18,6 +18,8 @@ class Runner {
   // fills in
   //   tokens           exactly one token below the vocabulary's size where `samples`, else none
   //   logprobs         one per token when sampling().logprobs is set
+  //   candidates       with beams, instead of the two: see SequenceResult
+  //   alternatives     likewise
   //   prompt_logprobs  where the slice asks for them: one per position p of the slice for which
   //                    p + 1 < num_prompt_tokens(), in order; `chosen` is the prompt's token p + 1
   // Called from the engine's thread only. After an error the requests of the plan fail and the engine lives

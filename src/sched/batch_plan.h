@@ -20,7 +20,7 @@ struct ScheduledSequence {
   std::int32_t first_position = 0;  // == num_computed_tokens before the step
   std::int32_t num_tokens = 0;      // tokens [first_position, first_position + num_tokens)
   std::span<const BlockId> blocks;  // block table from position 0, long enough for the tokens
-  bool samples = false;             // the step reaches the sequence's last token: sample the next one
+  bool samples = false;             // the step reaches the sequence's last token: sample the next one, or propose some
   // Positions of this slice whose logits are wanted for prompt_logprobs: [first_position, … num_tokens) when true.
   bool prompt_logprobs = false;
 };
@@ -39,7 +39,11 @@ struct BatchPlan {
 struct SequenceResult {
   // Empty when the sequence did not sample; several after a verified draft (later).
   std::vector<TokenId> tokens;
-  std::vector<PositionLogprobs> logprobs;         // as many as tokens, when asked for
+  std::vector<PositionLogprobs> logprobs;  // as many as tokens, when asked for
+  // Instead of both, of a sequence that samples and computes a beam: Request::num_beam_candidates tokens that may come
+  // next, or as many as are possible but at least one, best first; and the alternatives when logprobs are asked for.
+  std::vector<TokenLogprob> candidates;
+  std::vector<TokenLogprob> alternatives;
   std::vector<PositionLogprobs> prompt_logprobs;  // for positions first_position + 1 … : one per token of the slice
                                                   // whose successor is a prompt token
 };

@@ -17,9 +17,10 @@ void InsertByAge(Sequence* sequence, std::vector<Sequence*>* sequences) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_token_ids)
+Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_token_ids, TextStopMaker* text_stops)
     : config_(config),
       eos_token_ids_(std::move(eos_token_ids)),
+      text_stops_(text_stops),
       kv_(config.num_blocks, config.block_size, config.enable_prefix_caching, config.num_swap_blocks,
           config.num_landing_blocks),
       policy_(Policy::Create(config)) {
@@ -53,11 +54,17 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued, kv::SavedBloc
   kept.sampling = std::move(request.sampling);
   kept.stop = std::move(request.stop);
 
+  int num_sequences = kept.sampling.n;
+  if (kept.sampling.beam && kept.stop.max_tokens > 0) {
+    QUIRE_TRY_VOID(AddBeams(request.prompt, group.get()));
+    num_sequences = kept.sampling.beam->width;
+  }
   group->num_unfinished = kept.sampling.n;
   num_unfinished_sequences_ += kept.sampling.n;
-  for (int choice = 0; choice < kept.sampling.n; ++choice) {
+  for (int choice = 0; choice < num_sequences; ++choice) {
     group->choices.push_back(std::make_unique<Sequence>(&kept, choice, kv_.MakeEmpty()));
     group->choices.back()->state_ = SequenceState::kParked;
+    if (choice > 0 && group->beams) group->choices.back()->lanes_.clear();
   }
   Sequence* const first = group->choices.front().get();
   first->tokens_ = std::move(request.prompt);
@@ -72,6 +79,10 @@ void Scheduler::Abort(RequestId id, std::optional<int> choice, std::vector<Engin
   CHECK(!has_plan_);
   const auto found = groups_.find(id);
   if (found == groups_.end()) return;
+  if (found->second->beams) {
+    EndBeams(found->second.get(), choice, FinishReason::kAbort, "", events);
+    return EraseFinished();
+  }
   const auto& choices = found->second->choices;
   for (const auto& sequence : choices) {
     if (choice.value_or(sequence->choice()) == sequence->choice()) sequence->is_aborted_ = true;
@@ -98,10 +109,16 @@ Scheduler::Group& Scheduler::GroupOf(const Sequence& sequence) {
   return *groups_.at(sequence.request().id);
 }
 
+const Scheduler::Group& Scheduler::GroupOf(const Sequence& sequence) const {
+  return *groups_.at(sequence.request().id);
+}
+
 void Scheduler::ReadStats(EngineStats* stats) const {
   *stats = counters_;
-  stats->num_requests_running = num_running_sequences();
-  stats->num_requests_waiting = num_unfinished_sequences_ - num_running_sequences();
+  for (const Sequence* sequence : running_) {
+    stats->num_requests_running += sequence->request().num_beam_candidates > 0 ? GroupOf(*sequence).num_unfinished : 1;
+  }
+  stats->num_requests_waiting = num_unfinished_sequences_ - stats->num_requests_running;
   stats->num_blocks_total = kv_.num_blocks();
   stats->num_blocks_free = kv_.num_free_blocks();
   stats->num_blocks_cached = kv_.num_evictable_blocks();
@@ -117,7 +134,8 @@ void Scheduler::CheckIntegrity() const {
   const auto check_list = [&](const std::vector<Sequence*>& list, SequenceState state) {
     CHECK(std::ranges::is_sorted(list, Sequence::IsOlder));
     for (const Sequence* sequence : list) {
-      CHECK(sequence->state_ == state && sequence->num_computed_tokens_ < sequence->num_tokens());
+      CHECK(sequence->state_ == state);
+      CHECK(sequence->num_computed_tokens_ < sequence->num_tokens() || GroupOf(*sequence).beams);
       CHECK(groups_.contains(sequence->request().id));
       ++num_listed;
     }
@@ -125,7 +143,7 @@ void Scheduler::CheckIntegrity() const {
   check_list(waiting_, SequenceState::kWaiting);
   check_list(resuming_, SequenceState::kWaiting);
   check_list(running_, SequenceState::kRunning);
-  CHECK(num_running_sequences() <= config_.max_num_seqs);
+  CHECK(CountSeats() <= config_.max_num_seqs);
   CHECK(num_queued_requests() <= config_.max_num_queued_requests);
 
   std::size_t num_active = 0;
@@ -137,13 +155,18 @@ void Scheduler::CheckIntegrity() const {
       const SequenceState state = sequence->state_;
       if (state != SequenceState::kFinished) ++num_unfinished;
       if (state == SequenceState::kParked) has_parked = true;
-      if (state == SequenceState::kWaiting || state == SequenceState::kRunning) ++num_active;
+      const bool is_listed = !group->beams || sequence->choice() == 0;
+      if (is_listed && (state == SequenceState::kWaiting || state == SequenceState::kRunning)) ++num_active;
       // Whoever does not run holds nothing.
       if (state != SequenceState::kRunning) {
         CHECK(sequence->blocks_.table.num_blocks() == 0 && !sequence->blocks_.lock);
         CHECK(state == SequenceState::kFinished || sequence->num_computed_tokens_ == 0);
       }
       memory.push_back(&sequence->blocks_);
+    }
+    if (group->beams) {
+      CheckBeams(*group);
+      num_unfinished = static_cast<int>(std::ranges::count(group->beams->has_ended, false));
     }
     CHECK(num_unfinished == group->num_unfinished && num_unfinished > 0);
     num_unfinished_sequences += num_unfinished;
@@ -184,13 +207,19 @@ void Scheduler::ScheduleRunning(bool decodes, Planning* planning) {
   // Only sequences behind the current one are preempted, or it itself, so the index stays right.
   for (std::size_t i = 0; i < running_.size() && planning->budget > 0; ++i) {
     Sequence* const sequence = running_[i];
-    if ((sequence->num_tokens() - sequence->num_computed_tokens() == 1) != decodes) continue;
-    const int num_tokens = ChunkOf(*sequence, planning->budget);
-    while (sequence->state_ == SequenceState::kRunning &&
-           !kv_.Reserve(sequence->num_computed_tokens_, num_tokens, &sequence->blocks_, &planning->plan->copies)) {
-      Preempt(running_.back(), planning);
+    for (Sequence* const lane : sequence->lanes_) {
+      const int gap = lane->num_tokens() - lane->num_computed_tokens();
+      // A beam without a gap waits for the others; one that is parked, for the first to compute what they share.
+      if (gap == 0 || lane->state_ == SequenceState::kParked) continue;
+      if ((gap == 1) != decodes || planning->budget <= 0) continue;
+      const int num_tokens = ChunkOf(*lane, planning->budget);
+      while (sequence->state_ == SequenceState::kRunning &&
+             !kv_.Reserve(lane->num_computed_tokens_, num_tokens, &lane->blocks_, &planning->plan->copies)) {
+        Preempt(running_.back(), planning);
+      }
+      if (sequence->state_ != SequenceState::kRunning) break;
+      PutInPlan(lane, num_tokens, planning);
     }
-    if (sequence->state_ == SequenceState::kRunning) PutInPlan(sequence, num_tokens, planning);
   }
 }
 
@@ -222,16 +251,20 @@ void Scheduler::TakeOutOfPlan(Sequence* sequence, Planning* planning) {
 void Scheduler::Preempt(Sequence* sequence, Planning* planning) {
   CHECK(running_.back() == sequence);
   running_.pop_back();
-  TakeOutOfPlan(sequence, planning);
-  const int num_tokens = sequence->num_computed_tokens_;
+  // Of beams the first is swapped: the others fork from it, and compute what they do not share.
+  const int num_tokens = std::min(sequence->num_computed_tokens_, sequence->num_tokens() - 1);
   if (IsSwapCheaper(*sequence) && kv_.SwapOut(num_tokens, &sequence->blocks_, &planning->plan->copies)) {
     swapped_out_.push_back(sequence);
     ++counters_.swap_preemptions;
     counters_.swapped_out_blocks += sequence->blocks_.saved.blocks.size();
   }
-  kv_.Release(&sequence->blocks_);
+  for (Sequence* const lane : sequence->lanes_) {
+    TakeOutOfPlan(lane, planning);
+    kv_.Release(&lane->blocks_);
+    lane->num_computed_tokens_ = 0;
+  }
+  if (sequence->request().num_beam_candidates > 0) ParkBeams(sequence);
   sequence->state_ = SequenceState::kWaiting;
-  sequence->num_computed_tokens_ = 0;
   ++sequence->times_.num_preemptions;
   ++counters_.preemptions;
   InsertByAge(sequence, &resuming_);
@@ -260,30 +293,43 @@ bool Scheduler::IsSwapCheaper(const Sequence& sequence) const {
 int Scheduler::CountSpareBlocks() const {
   int count = 0;
   for (const Sequence* sequence : running_) {
-    const int held = sequence->blocks_.table.num_blocks();
     const int needed = kv_.BlocksFor(sequence->num_tokens());
-    count += std::max(0, needed - held);
-    if (kv_.BlocksFor(sequence->request().max_num_tokens - 1) > needed) ++count;
+    for (const Sequence* lane : sequence->lanes_) {
+      const bool is_parked = lane->state_ == SequenceState::kParked;
+      const int held = is_parked ? sequence->fork_position_ / kv_.block_size() : lane->blocks_.table.num_blocks();
+      count += std::max(0, needed - held);
+    }
+    if (kv_.BlocksFor(sequence->request().max_num_tokens - 1) <= needed) continue;
+    count += sequence->request().num_beam_candidates > 0 ? sequence->sampling().beam->width : 1;
   }
   return count;
 }
 
+int Scheduler::CountSeats() const {
+  int count = 0;
+  for (const Sequence* sequence : running_) count += sequence->request().num_seats;
+  return count;
+}
+
 void Scheduler::ScheduleAdmissions(Planning* planning) {
-  const auto has_place = [&] { return planning->budget > 0 && num_running_sequences() < config_.max_num_seqs; };
+  planning->num_seats = CountSeats();
+  const auto has_place = [&](const Sequence* sequence) {
+    return planning->budget > 0 && planning->num_seats + sequence->request().num_seats <= config_.max_num_seqs;
+  };
   // Whoever does not fit keeps those behind it waiting: otherwise the small would starve the large.
   while (!resuming_.empty()) {
-    if (!has_place()) return;
     Sequence* const sequence = resuming_.front();
+    if (!has_place(sequence)) return;
     resuming_.erase(resuming_.begin());
     if (!Admit(sequence, planning)) {
       resuming_.insert(resuming_.begin(), sequence);
       return;
     }
   }
-  if (waiting_.empty() || !has_place()) return;
+  if (waiting_.empty() || planning->budget <= 0 || planning->num_seats >= config_.max_num_seqs) return;
   policy_->Order(waiting_, kv_, &order_);
   for (Sequence* const sequence : order_) {
-    if (!has_place()) return;
+    if (!has_place(sequence)) return;
     if (policy_->HoldBack(*sequence, running_, kv_)) {
       ++sequence->num_prefix_wait_steps_;
       continue;
@@ -302,9 +348,9 @@ void Scheduler::LeaveQueue(Sequence* sequence) {
 
 bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
   const std::size_t num_cacheable = sequence->num_cacheable_tokens();
-  const std::optional<int> cached = kv_.Attach(
-      sequence->request().cache_namespace, sequence->tokens().first(num_cacheable),
-      kv_.BlocksFor(sequence->num_tokens()), CountSpareBlocks(), &sequence->blocks_, &planning->plan->copies);
+  const std::optional<int> cached =
+      kv_.Attach(sequence->request().cache_namespace, sequence->tokens().first(num_cacheable), BlocksToAdmit(*sequence),
+                 CountSpareBlocks(), &sequence->blocks_, &planning->plan->copies);
   if (!cached) {
     CHECK(!running_.empty());  // an empty pool has room for every request that was accepted
     return false;
@@ -323,6 +369,7 @@ bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
   }
   sequence->times_.last_scheduled = planning->now;
   InsertByAge(sequence, &running_);
+  planning->num_seats += sequence->request().num_seats;
   const int num_tokens = ChunkOf(*sequence, planning->budget);
   CHECK(kv_.Reserve(*cached, num_tokens, &sequence->blocks_, &planning->plan->copies));
   PutInPlan(sequence, num_tokens, planning);

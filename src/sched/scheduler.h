@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "base/strong_id.h"
 #include "kv/kv_manager.h"
 #include "sched/batch_plan.h"
+#include "sched/beam_search.h"
 #include "sched/policy.h"
 #include "sched/scheduler_config.h"
 #include "sched/sequence.h"
@@ -42,10 +45,14 @@ struct PreemptionCosts {
 // run. What
 //   there is room for is counted anew for each plan.
 // * Of a request with several choices, the first computes the prompt; then the others fork from it.
+// * The beams of a request run one token each, in one step or in several; when all have proposed what comes next, the
+//   search says which go on. They are admitted and preempted together: then the first computes what they have in
+//   common, and the others fork from it again.
 class Scheduler final {
  public:
-  // `config` is valid. `eos_token_ids` end a choice unless it ignores them.
-  Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_token_ids);
+  // `config` is valid. `eos_token_ids` end a choice unless it ignores them. Without `text_stops`, which outlives the
+  // scheduler, beams with stop strings are refused.
+  Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_token_ids, TextStopMaker* text_stops = nullptr);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -90,17 +97,25 @@ class Scheduler final {
   void CheckIntegrity() const;
 
  private:
+  // The search of a request with beams, whose result are its choices.
+  struct Beams {
+    BeamSearch search;
+    std::vector<bool> has_ended;  // by choice
+    std::vector<int> num_told;    // settled tokens that each choice has been told
+  };
   // A request and its choices. It goes when all of them have finished.
   struct Group {
     Request request;
-    std::vector<std::unique_ptr<Sequence>> choices;
-    int num_unfinished = 0;
+    std::vector<std::unique_ptr<Sequence>> choices;  // with beams: as many as the search is wide
+    std::unique_ptr<Beams> beams;                    // null without
+    int num_unfinished = 0;                          // choices
   };
   // How the plan being made stands.
   struct Planning {
     TimePoint now{};
     BatchPlan* plan = nullptr;
-    int budget = 0;  // tokens
+    int budget = 0;     // tokens
+    int num_seats = 0;  // taken; counted when admissions begin
     bool preempted = false;
   };
 
@@ -114,6 +129,7 @@ class Scheduler final {
   bool IsSwapCheaper(const Sequence& sequence) const;
   int ChunkOf(const Sequence& sequence, int budget) const;
   int CountSpareBlocks() const;
+  int CountSeats() const;
   void LeaveQueue(Sequence* sequence);
 
   // Commit
@@ -128,9 +144,27 @@ class Scheduler final {
   void EndGroup(Group* group, FinishReason reason, const std::string& error, std::vector<EngineEvent>* events);
   void EraseFinished();
   Group& GroupOf(const Sequence& sequence);
+  const Group& GroupOf(const Sequence& sequence) const;
+
+  // Beams
+  Result<> AddBeams(std::span<const TokenId> prompt, Group* group);
+  int BlocksToAdmit(const Sequence& sequence) const;
+  void ParkBeams(Sequence* first);
+  void ForkBeams(Sequence* first);
+  void CommitBeam(Sequence* sequence, SequenceResult* found, TimePoint now, std::vector<EngineEvent>* events);
+  void MoveBeams(Group* group);
+  void ReportSettled(Group* group, std::vector<EngineEvent>* events);
+  void ReportResult(Group* group, std::vector<EngineEvent>* events);
+  void EndBeamChoice(Group* group, int choice, EngineEvent event, std::vector<EngineEvent>* events);
+  // Ends the choice that is named, or all that have not ended.
+  void EndBeams(Group* group, std::optional<int> choice, FinishReason reason, const std::string& error,
+                std::vector<EngineEvent>* events);
+  void ReleaseBeams(Group* group, bool caches);
+  void CheckBeams(const Group& group) const;
 
   const SchedulerConfig config_;
   const std::vector<TokenId> eos_token_ids_;
+  TextStopMaker* const text_stops_;  // may be null
   kv::KvManager kv_;
   const std::unique_ptr<Policy> policy_;
   std::unordered_map<RequestId, std::unique_ptr<Group>> groups_;
@@ -142,6 +176,7 @@ class Scheduler final {
   std::vector<RequestId> finished_groups_;  // reused
   std::vector<Sequence*> swapped_out_;      // by the plan being made or run: what they saved is written by its step
   PreemptionCosts preemption_costs_;
+  std::vector<Sequence*> old_lanes_;  // reused: the sequences of the beams that a search has just left
   bool has_plan_ = false;
   int num_unfinished_sequences_ = 0;
   std::uint64_t num_arrivals_ = 0;

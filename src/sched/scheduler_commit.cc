@@ -34,7 +34,8 @@ void Scheduler::CommitSequence(const ScheduledSequence& scheduled, SequenceResul
                                std::vector<EngineEvent>* events) {
   Sequence* const sequence = scheduled.sequence;
   CHECK(scheduled.first_position == sequence->num_computed_tokens_);
-  CHECK(found->tokens.size() == (scheduled.samples ? 1u : 0u));
+  const bool is_beam = sequence->request().num_beam_candidates > 0;
+  CHECK(found->tokens.size() == (scheduled.samples && !is_beam ? 1u : 0u));
   sequence->num_computed_tokens_ += scheduled.num_tokens;
   sequence->blocks_.saved.Clear();  // it has its copies
   const int num_computed = sequence->num_computed_tokens_;
@@ -46,16 +47,18 @@ void Scheduler::CommitSequence(const ScheduledSequence& scheduled, SequenceResul
     }
     sequence->StorePromptLogprobs(scheduled.first_position, &found->prompt_logprobs);
   }
+  if (is_beam && sequence->choice() == 0) ForkBeams(sequence);
   if (num_computed < sequence->num_tokens()) return;
 
   // The gap is closed. The first time that happens, the prompt is complete.
   if (sequence->choice() == 0 && sequence->num_output_tokens() == 0) {
     counters_.prompt_tokens += static_cast<std::uint64_t>(sequence->num_prompt_tokens());
-    if (sequence->wants_output()) {
+    if (sequence->wants_output() && !is_beam) {
       ForkChoices(sequence);
       if (sequence->is_aborted_) return EndChoice(sequence, FinishReason::kAbort, "", events);
     }
   }
+  if (is_beam) return CommitBeam(sequence, found, now, events);
   EngineEvent event = MakeEvent(*sequence);
   if (sequence->wants_prompt_logprobs() && !std::exchange(sequence->prompt_logprobs_reported_, true)) {
     event.prompt_logprobs = std::exchange(sequence->prompt_logprobs_, {});
@@ -97,6 +100,7 @@ void Scheduler::TakeToken(Sequence* sequence, TokenId token, TimePoint now, Engi
 // and finds the prompt in the cache.
 void Scheduler::ForkChoices(Sequence* first) {
   const Group& group = GroupOf(*first);
+  int num_seats = CountSeats();
   for (const auto& choice : group.choices) {
     if (choice->state_ != SequenceState::kParked) continue;
     choice->tokens_.assign(first->tokens_.begin(), first->tokens_.end());
@@ -104,10 +108,11 @@ void Scheduler::ForkChoices(Sequence* first) {
     choice->has_run_ = true;
     choice->times_.first_scheduled = first->times_.first_scheduled;
     choice->times_.last_scheduled = first->times_.last_scheduled;
-    const bool has_place = num_running_sequences() < config_.max_num_seqs;
+    const bool has_place = num_seats < config_.max_num_seqs;
     std::vector<Sequence*>& list = has_place ? running_ : resuming_;
     choice->state_ = has_place ? SequenceState::kRunning : SequenceState::kWaiting;
     if (has_place) {
+      ++num_seats;
       choice->num_computed_tokens_ = first->num_tokens() - 1;
       choice->blocks_ = kv_.Fork(first->blocks_, choice->num_computed_tokens_);
     }
@@ -141,6 +146,7 @@ void Scheduler::FinishSequence(Sequence* sequence, FinishReason reason, EngineEv
 
 void Scheduler::EndGroup(Group* group, FinishReason reason, const std::string& error,
                          std::vector<EngineEvent>* events) {
+  if (group->beams) return EndBeams(group, std::nullopt, reason, error, events);
   for (const auto& choice : group->choices) {
     if (choice->state_ != SequenceState::kFinished) EndChoice(choice.get(), reason, error, events);
   }

@@ -60,6 +60,7 @@ Result<> SchedulerConfig::Validate() const {
   QUIRE_TRY_VOID(AtLeast("num_landing_blocks", num_landing_blocks, 0));
   QUIRE_TRY_VOID(AtLeast("max_num_queued_requests", max_num_queued_requests, 1));
   QUIRE_TRY_VOID(AtLeast("max_num_choices", max_num_choices, 1));
+  QUIRE_TRY_VOID(AtLeast("max_beam_width", max_beam_width, 0));
   QUIRE_TRY_VOID(AtLeast("max_overtakes", max_overtakes, 0));
   QUIRE_TRY_VOID(AtLeast("max_lookups_per_step", max_lookups_per_step, 1));
   QUIRE_TRY_VOID(AtLeast("max_prefix_wait_steps", max_prefix_wait_steps, 0));

@@ -48,6 +48,7 @@ struct SchedulerConfig {
   // Requests that may wait for their first step; one more is refused with kUnavailable.
   int max_num_queued_requests = 1024;
   int max_num_choices = 128;  // `n` of one request, ≥ 1
+  int max_beam_width = 0;     // 0: max_num_seqs, and never more than max_num_choices. A wider search takes all seats
   // LPM: this many younger requests may go first before a waiting request goes before all others, ≥ 0.
   int max_overtakes = 64;
   // LPM: how many of the oldest waiting requests are looked up in the cache per step; the others keep their

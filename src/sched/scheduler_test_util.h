@@ -92,7 +92,9 @@ class SchedulerHarness {
     for (const ScheduledSequence& scheduled : plan.sequences) {
       SequenceResult& found = result.sequences.emplace_back();
       const Sequence& sequence = *scheduled.sequence;
-      if (scheduled.samples) {
+      if (scheduled.samples && sequence.request().num_beam_candidates > 0) {
+        found.candidates = propose(sequence);
+      } else if (scheduled.samples) {
         found.tokens.push_back(sample(sequence));
         if (sequence.sampling().logprobs) found.logprobs.emplace_back();
       }
@@ -153,6 +155,15 @@ class SchedulerHarness {
   // By default the token tells how long the output is.
   std::function<TokenId(const Sequence&)> sample = [](const Sequence& sequence) {
     return TokenId(500 + sequence.num_output_tokens());
+  };
+  // Of beams: the more likely token is the smaller one, and all of them differ from the last.
+  std::function<std::vector<TokenLogprob>(const Sequence&)> propose = [](const Sequence& sequence) {
+    std::vector<TokenLogprob> proposed;
+    for (int i = 0; i < sequence.request().num_beam_candidates; ++i) {
+      proposed.push_back(
+          {TokenId(500 + 10 * sequence.num_output_tokens() + i), -0.5f - 0.25f * static_cast<float>(i), i + 1});
+    }
+    return proposed;
   };
 };
 

@@ -7,7 +7,7 @@
 namespace quire::sched {
 
 Sequence::Sequence(const Request* request, int choice, kv::SequenceBlocks blocks)
-    : request_(request), choice_(choice), blocks_(std::move(blocks)) {
+    : request_(request), choice_(choice), blocks_(std::move(blocks)), lanes_{this} {
   times_.queued = request->queued;
 }
 

@@ -1,4 +1,4 @@
-// Request: what was asked, immutable. Sequence: one choice of it, and how far it is.
+// Request: what was asked, immutable. Sequence: one choice of it, or one beam, and how far it is.
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,15 @@ struct Request {
   std::string cache_namespace;      // whose cached blocks it may share
   std::vector<TokenId> eos_ids;     // that end a choice; none with ignore_eos
   std::vector<TokenId> masked_ids;  // until min_tokens: eos_ids and stop_token_ids
+  int num_seats = 1;                // of max_num_seqs that each listed sequence takes; with beams, as many as they are
+  int num_beam_candidates = 0;      // that each beam proposes; 0: the request samples
   std::uint64_t arrival = 0;        // ordinal; the older is served first and preempted last
   TimePoint queued{};
 };
 
 enum class SequenceState : std::uint8_t {
   kWaiting,  // has no blocks; never ran, or was preempted
-  kParked,   // a further choice, until the first one has computed the prompt that they share
+  kParked,   // a further choice or beam, until the first one has computed what they share
   kRunning,  // has blocks
   kFinished,
 };
@@ -41,6 +43,9 @@ enum class SequenceState : std::uint8_t {
 //                  have keys and values       to be run
 // There are no phases: a sequence closes the gap between num_tokens and num_computed_tokens, and the step
 // that closes it samples the next token. Changed by the Scheduler only, between steps.
+//
+// With beams, each live beam has a sequence. The first sequence of the request stands for all of them: it alone is
+// in the scheduler's lists, and `lanes` are the sequences that run, wait and are preempted with it.
 class Sequence final {
  public:
   // Without tokens and memory. `request` outlives it.
@@ -100,6 +105,9 @@ class Sequence final {
   int num_overtakes_ = 0;          // younger requests that were admitted first
   int num_prefix_wait_steps_ = 0;  // steps in which it was held back
   int plan_index_ = -1;            // its place in the plan being made or run
+  std::vector<Sequence*>
+      lanes_;              // itself; with beams those of the live ones, best first, or none if it is not the first
+  int fork_position_ = 0;  // tokens that it shares with lanes that are parked, once it has computed them
 };
 
 }  // namespace quire::sched

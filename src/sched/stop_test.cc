@@ -180,6 +180,7 @@ TEST(SchedulerConfig, NamesTheField) {
       {"max_chunk_tokens", &SchedulerConfig::max_chunk_tokens},
       {"max_num_queued_requests", &SchedulerConfig::max_num_queued_requests},
       {"max_num_choices", &SchedulerConfig::max_num_choices},
+      {"max_beam_width", &SchedulerConfig::max_beam_width},
       {"max_overtakes", &SchedulerConfig::max_overtakes},
       {"max_lookups_per_step", &SchedulerConfig::max_lookups_per_step},
       {"max_prefix_wait_steps", &SchedulerConfig::max_prefix_wait_steps},

@@ -43,6 +43,45 @@ Result<> CheckRanges(const SamplingParams& sampling) {
   return {};
 }
 
+// What clients call the width: best_of, or n when that is all they say.
+const char* WidthField(const SamplingParams& sampling) {
+  return sampling.beam->width > sampling.n ? "best_of" : "n";
+}
+
+// Beams are not drawn, so that nothing may ask for a draw.
+Result<> CheckBeams(const SchedulerConfig& config, const SamplingParams& sampling) {
+  const BeamParams& beam = *sampling.beam;
+  if (beam.width < sampling.n) {
+    return FailParam("best_of", "the beam width is {}; it must be at least n, {}", beam.width, sampling.n);
+  }
+  const int most =
+      std::min(config.max_num_choices, config.max_beam_width > 0 ? config.max_beam_width : config.max_num_seqs);
+  if (beam.width > most) {
+    return FailParam(WidthField(sampling), "the beam width is {}; at most {} sequences of a request run at a time",
+                     beam.width, most);
+  }
+  if (!(std::abs(beam.length_penalty) <= 10)) {
+    return FailParam("length_penalty", "length_penalty is {}; it must be at least -10 and at most 10",
+                     beam.length_penalty);
+  }
+  const struct {
+    const char* field;
+    double value, neutral;
+  } fields[] = {
+      {"temperature", sampling.temperature, 0},
+      {"top_k", static_cast<double>(sampling.top_k), 0},
+      {"top_p", sampling.top_p, 1},
+      {"min_p", sampling.min_p, 0},
+      {"repetition_penalty", sampling.repetition_penalty, 1},
+      {"presence_penalty", sampling.presence_penalty, 0},
+      {"frequency_penalty", sampling.frequency_penalty, 0},
+  };
+  for (const auto& [field, value, neutral] : fields) {
+    if (value != neutral) return FailParam(field, "{} is {}; beam search needs {}", field, value, neutral);
+  }
+  return {};
+}
+
 Result<> CheckCounts(const SchedulerConfig& config, const GenerateRequest& request) {
   const SamplingParams& sampling = request.sampling;
   const StopCriteria& stop = request.stop;
@@ -60,7 +99,31 @@ Result<> CheckCounts(const SchedulerConfig& config, const GenerateRequest& reque
     return FailParam("min_tokens", "min_tokens is {}; it must be at least 0 and at most max_tokens, {}",
                      stop.min_tokens, stop.max_tokens);
   }
+  if (sampling.beam) return CheckBeams(config, sampling);
+  if (!stop.stop_strings.empty()) return FailParam("stop", "an engine looks for stop strings in beams only");
   return {};
+}
+
+// In an empty pool. The last token of the output is never run, so it needs no memory.
+Result<> CheckMemory(const SchedulerConfig& config, const GenerateRequest& request) {
+  const auto num_prompt = static_cast<std::int64_t>(request.prompt.size());
+  const std::int64_t num_run = std::max(num_prompt, std::int64_t{MaxNumTokens(config, request)} - 1);
+  const std::int64_t num_slots = std::int64_t{config.num_blocks} * config.block_size;
+  if (num_run > num_slots) {
+    return FailParam("max_tokens", "{} prompt tokens and max_tokens {} need memory for {} tokens; the KV pool has {}",
+                     num_prompt, request.stop.max_tokens, num_run, num_slots);
+  }
+  if (!request.sampling.beam || request.stop.max_tokens == 0) return {};
+  // Beams share the full blocks of the prompt at least.
+  const std::int64_t num_shared = num_prompt / config.block_size;
+  const std::int64_t num_own = (num_run + config.block_size - 1) / config.block_size - num_shared;
+  const std::int64_t needed = num_shared + num_own * request.sampling.beam->width;
+  if (needed <= config.num_blocks) return {};
+  return FailParam(WidthField(request.sampling),
+                   "{} beams of up to {} tokens behind a prompt of {} may need {} KV blocks of {} tokens; the pool has "
+                   "{}: ask for fewer beams or a smaller max_tokens",
+                   request.sampling.beam->width, MaxNumTokens(config, request) - num_prompt, num_prompt, needed,
+                   config.block_size, config.num_blocks);
 }
 
 Result<> CheckIds(const SchedulerConfig& config, const GenerateRequest& request) {
@@ -97,15 +160,7 @@ Result<> ValidateRequest(const SchedulerConfig& config, const GenerateRequest& r
   QUIRE_TRY_VOID(CheckCounts(config, request));
   QUIRE_TRY_VOID(CheckRanges(request.sampling));
   QUIRE_TRY_VOID(CheckIds(config, request));
-  // The last token of the output is never run, so it needs no memory.
-  const std::int64_t num_run =
-      std::max(static_cast<std::int64_t>(request.prompt.size()), std::int64_t{MaxNumTokens(config, request)} - 1);
-  const std::int64_t num_slots = std::int64_t{config.num_blocks} * config.block_size;
-  if (num_run > num_slots) {
-    return FailParam("max_tokens", "{} prompt tokens and max_tokens {} need memory for {} tokens; the KV pool has {}",
-                     request.prompt.size(), request.stop.max_tokens, num_run, num_slots);
-  }
-  return {};
+  return CheckMemory(config, request);
 }
 
 }  // namespace quire::sched
