@@ -204,10 +204,14 @@ class Verifier {
     report->rows.push_back(std::move(row));
   }
 
-  // Of one choice.
+  // Of one choice, or of all beams: they share what they can of the prompt.
   static int NumBlocks(const GenerateRequest& request) {
-    const int tokens = static_cast<int>(request.prompt.size()) + request.stop.max_tokens;
-    return (tokens + kBlockSize - 1) / kBlockSize;
+    const int num_prompt = static_cast<int>(request.prompt.size());
+    const int tokens = num_prompt + request.stop.max_tokens;
+    const int alone = (tokens + kBlockSize - 1) / kBlockSize;
+    if (!request.sampling.beam) return alone;
+    const int shared = num_prompt / kBlockSize;
+    return shared + (alone - shared) * request.sampling.beam->width;
   }
 
   // Enough for everything at once; or for the longest sequence alone and one block more, so that those that were
@@ -226,6 +230,7 @@ class Verifier {
     EngineConfig config;
     config.scheduler.max_num_batched_tokens = schedule.batched_tokens;
     config.scheduler.max_num_seqs = schedule.max_num_seqs;
+    config.scheduler.max_beam_width = config.scheduler.max_num_choices;  // also where one request runs at a time
     config.scheduler.max_model_len = max_model_len_;
     config.scheduler.num_blocks = NumBlocks(schedule);
     if (schedule.memory == Memory::kScarceWithSwap) {

@@ -40,6 +40,9 @@ struct Kind {
   bool ignore_eos = false;
   bool biased = false;
   bool twin = false;  // the same prompt as the other twins
+  int beams = 0;      // width; 0: no beam search
+  double length_penalty = 1;
+  EarlyStopping early_stopping = EarlyStopping::kHeuristic;
 };
 
 // The first few are the ones that say most: users may ask for a few only. Where memory is just enough for the longest
@@ -52,11 +55,20 @@ constexpr Kind kKinds[] = {
     {.prefix = kShort, .own = 23, .temperature = 1, .n = 2},
     {.prefix = kShort, .own = 0},
     {.own = 16, .temperature = 0.8, .top_p = 0.9, .n = 3},
+    {.prefix = kShort, .own = 9, .n = 2, .logprobs = 1, .beams = 4, .length_penalty = 0.6},
     {.prefix = kOtherShort, .own = 1, .temperature = 0.7, .top_k = 40, .repetition = 1.2, .ignore_eos = true},
     {.prefix = kDeep, .own = 11, .temperature = 1, .n = 2},
     {.prefix = kDeeper, .own = 22, .temperature = 0.9, .n = 2, .logprobs = 5, .ignore_eos = true},
     {.prefix = kShort, .own = 30, .logprobs = 2, .prompt_logprobs = 3},
     {.own = 1, .presence = 1, .frequency = 0.5, .ignore_eos = true},
+    {.prefix = kDeep,
+     .own = 19,
+     .prompt_logprobs = 1,
+     .min_tokens = 2,
+     .stops = true,
+     .beams = 3,
+     .early_stopping = EarlyStopping::kNever},
+    {.own = 21, .temperature = 1, .n = 5, .ignore_eos = true},  // best_of: the front end chooses by the logprobs
     {.own = 33, .temperature = 1.5, .min_p = 0.05, .n = 2},
     {.prefix = kOtherShort, .own = 40, .temperature = 1, .min_tokens = 3, .stops = true},
     {.own = 48, .prompt_logprobs = 0, .share_of_tokens = 0},
@@ -70,6 +82,7 @@ std::string Describe(const Kind& kind, int prompt_tokens) {
   text += fmt::format(", {} prompt tokens", prompt_tokens);
   if (kind.prefix != kNone) text += " (prefix shared)";
   if (kind.n > 1) text += fmt::format(", n {}", kind.n);
+  if (kind.beams > 0) text += fmt::format(", {} beams", kind.beams);
   if (kind.repetition != 1 || kind.presence != 0 || kind.frequency != 0) text += ", penalties";
   if (kind.prompt_logprobs >= 0) text += ", prompt logprobs";
   if (kind.stops) text += ", stop ids";
@@ -131,6 +144,10 @@ std::vector<VerifyRequest> MakeVerifyWorkload(const weights::ModelConfig& model,
     sampling.seed = random();
     if (kind.logprobs >= 0) sampling.logprobs = kind.logprobs;
     if (kind.prompt_logprobs >= 0) sampling.prompt_logprobs = kind.prompt_logprobs;
+    if (kind.beams > 0) {
+      sampling.beam = {
+          .width = kind.beams, .length_penalty = kind.length_penalty, .early_stopping = kind.early_stopping};
+    }
     if (kind.biased) sampling.logit_bias = {{TokenId(0), 4.0f}, {TokenId(model.vocab_size - 1), -100.0f}};
     StopCriteria& stop = request.stop;
     stop.max_tokens = max_tokens * kind.share_of_tokens / 100;
