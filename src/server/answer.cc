@@ -1,6 +1,7 @@
 #include "server/answer.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -26,7 +27,7 @@ Answer::Answer(GenerationSpec spec, const text::Tokenizer* tokenizer, Metrics* m
   options.include_stop = spec_.include_stop_str_in_output;
   options.skip_special_tokens = spec_.skip_special_tokens;
   options.min_tokens = spec_.stop.min_tokens;
-  options.keep_tokens = spec_.logprobs.has_value() || spec_.return_token_ids;
+  options.keep_tokens = spec_.logprobs.has_value() || spec_.return_token_ids || spec_.returns_best();
   for (int prompt = 0; prompt < static_cast<int>(spec_.prompts.size()); ++prompt) {
     const PreparedPrompt& prepared = spec_.prompts[static_cast<std::size_t>(prompt)];
     options.text_offset = CountCodePoints(prepared.text);
@@ -34,7 +35,7 @@ Answer::Answer(GenerationSpec spec, const text::Tokenizer* tokenizer, Metrics* m
       choices_.push_back(Choice{
           .output = ChoiceOutput(options, prepared.ids), .index = static_cast<int>(choices_.size()), .prompt = prompt});
     }
-    metrics_->ObserveRequest(static_cast<int>(prepared.ids.size()), spec_.sampling.n, prepared.max_tokens);
+    metrics_->ObserveRequest(static_cast<int>(prepared.ids.size()), spec_.n, prepared.max_tokens);
   }
   num_unfinished_ = static_cast<int>(choices_.size());
 }
@@ -54,6 +55,26 @@ GenerateRequest Answer::MakeRequest(int prompt, RequestId id) const {
 
 Answer::Choice& Answer::ChoiceOf(int prompt, int choice) {
   return choices_[static_cast<std::size_t>(prompt * spec_.sampling.n + choice)];
+}
+
+std::vector<const Answer::Choice*> Answer::ReturnedChoices(int prompt) const {
+  std::vector<std::pair<double, const Choice*>> ranked;
+  for (const Choice& choice : choices_) {
+    if (choice.prompt != prompt) continue;
+    double logprob = 0;  // cumulative, of the output
+    for (const OutputToken& token : choice.tokens) {
+      if (!token.is_prompt && token.logprobs) logprob += static_cast<double>(token.logprobs->chosen.logprob);
+    }
+    ranked.emplace_back(logprob, &choice);
+  }
+  if (spec_.returns_best()) {
+    std::ranges::sort(ranked, [](const auto& a, const auto& b) {
+      return std::tuple(-a.first, a.second->index) < std::tuple(-b.first, b.second->index);
+    });
+  }
+  std::vector<const Choice*> returned;
+  for (int i = 0; i < spec_.n; ++i) returned.push_back(ranked[static_cast<std::size_t>(i)].second);
+  return returned;
 }
 
 bool Answer::is_prompt_done(int prompt) const {
@@ -206,15 +227,16 @@ Reply Answer::Body() const {
   CHECK(is_done());
   if (error_) return ErrorReply(*error_);
   std::vector<ChoiceView> views;
-  for (const Choice& choice : choices_) {
-    const auto prompt = static_cast<std::size_t>(choice.prompt);
-    views.push_back(ChoiceView{.index = choice.index,
-                               .text = choice.text,
-                               .tokens = choice.tokens,
-                               .finish_reason = choice.output.finish_reason(),
-                               .stop_reason = &choice.output.stop_reason(),
-                               .prompt_ids = spec_.prompts[prompt].ids,
-                               .prompt_logprobs = spec_.prompt_logprobs ? &prompt_logprobs_[prompt] : nullptr});
+  for (std::size_t prompt = 0; prompt < spec_.prompts.size(); ++prompt) {
+    for (const Choice* choice : ReturnedChoices(static_cast<int>(prompt))) {
+      views.push_back(ChoiceView{.index = static_cast<int>(views.size()),
+                                 .text = choice->text,
+                                 .tokens = choice->tokens,
+                                 .finish_reason = choice->output.finish_reason(),
+                                 .stop_reason = &choice->output.stop_reason(),
+                                 .prompt_ids = spec_.prompts[prompt].ids,
+                                 .prompt_logprobs = spec_.prompt_logprobs ? &prompt_logprobs_[prompt] : nullptr});
+    }
   }
   return Reply{.body = json_.Body(views, TotalUsage())};
 }

@@ -61,6 +61,8 @@ class Answer {
   };
 
   Choice& ChoiceOf(int prompt, int choice);
+  // What is returned for a prompt: all of its choices, or with best_of the best of them, best first.
+  std::vector<const Choice*> ReturnedChoices(int prompt) const;
   void StreamChoice(Choice* choice, std::string* out);
   void Collect(Choice* choice);
   void ObserveTokens(Choice* choice, const EngineEvent& event, TimePoint now);

@@ -27,7 +27,7 @@ void ChoiceOutput::Push(const EngineEvent& event) {
   for (std::size_t i = 0; i < event.tokens.size(); ++i) {
     const TokenId id = event.tokens[i];
     const bool is_last = i + 1 == event.tokens.size();
-    const bool is_stop_token = is_last && event.finish_reason == FinishReason::kStop;
+    const bool is_stop_token = is_last && event.finish_reason == FinishReason::kStop && !event.ended_by_text;
     ++num_tokens_;
     if (keep_tokens_) {
       OutputToken& token = tokens_.emplace_back(OutputToken{.id = id, .text_offset = text_offset_, .logprobs = {}});

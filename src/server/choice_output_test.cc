@@ -200,5 +200,22 @@ TEST(ChoiceOutput, TextOffsetsCountCodePoints) {
   EXPECT_EQ(tokens[2].text_offset, 4u);
 }
 
+// The engine looks for stop strings of beams itself: the last token completes one, and its text counts.
+TEST(ChoiceOutput, ABeamThatATextHasEnded) {
+  ByteTokenizer tokenizer;
+  ChoiceOutput output({.tokenizer = &tokenizer, .stops = {"lo"}}, {});
+  EngineEvent event;
+  event.tokens = Ids("Hel");
+  output.Push(event);
+  EXPECT_EQ(output.TakeText(), "He") << "an l may begin the stop string";
+  event.tokens = Ids("lo");
+  event.finish_reason = FinishReason::kStop;
+  event.ended_by_text = true;
+  output.Push(event);
+  EXPECT_EQ(output.TakeText(), "l");
+  EXPECT_EQ(output.finish_reason(), FinishReason::kStop);
+  EXPECT_EQ(std::get<std::string>(output.stop_reason()), "lo");
+}
+
 }  // namespace
 }  // namespace quire::server

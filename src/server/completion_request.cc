@@ -15,12 +15,6 @@ Result<> ReadLogprobs(const json::value& value, const std::string& path, Request
   return {};
 }
 
-Result<> ReadBestOf(const json::value& value, const std::string& path, Request*) {
-  // Compared with n afterwards, see ParseCompletionRequest.
-  QUIRE_TRY([[maybe_unused]] const std::int64_t best_of, ReadInteger(value, path, 0, 20));
-  return {};
-}
-
 // The prompt needs the size of the vocabulary and is read by itself.
 Result<> SkipPrompt(const json::value&, const std::string&, Request*) {
   return {};
@@ -29,7 +23,6 @@ Result<> SkipPrompt(const json::value&, const std::string&, Request*) {
 constexpr FieldSpec<Request> kTable[] = {
     {"prompt", CustomField<Request>{&SkipPrompt}},
     {"logprobs", CustomField<Request>{&ReadLogprobs}},
-    {"best_of", CustomField<Request>{&ReadBestOf}},
     {"suffix", UnsupportedField{&IsEmptyValue}},
 };
 
@@ -83,18 +76,11 @@ Result<std::vector<CompletionPrompt>> ReadPrompts(const json::value& value, cons
   return prompts;
 }
 
-Result<> CheckCompletion(const Request& request, const json::object& members, const RequestLimits& limits) {
+Result<> CheckCompletion(const Request& request, const RequestLimits& limits) {
   QUIRE_TRY_VOID(CheckGenerationFields(request, limits));
   if (request.logprobs && *request.logprobs > limits.logprobs_max) {
     return FailParam("logprobs", "logprobs must be an integer from 0 to {}, got {}", limits.logprobs_max,
                      *request.logprobs);
-  }
-  const std::int64_t n = request.n.value_or(1);
-  if (const json::value* best_of = members.if_contains("best_of"); best_of != nullptr && !best_of->is_null()) {
-    // 0 and 1 are what old clients send for "not wanted".
-    if (const auto count = ReadInteger(*best_of, "best_of", 0, 20); count && *count > std::max<std::int64_t>(n, 1)) {
-      return std::unexpected(UnsupportedFieldError("best_of", *best_of));
-    }
   }
   if (request.min_tokens && request.max_tokens && *request.min_tokens > *request.max_tokens) {
     return FailParam("min_tokens", "min_tokens must not be above max_tokens={}, got {}", *request.max_tokens,
@@ -103,9 +89,11 @@ Result<> CheckCompletion(const Request& request, const json::object& members, co
   if (request.max_tokens == 0 && !request.echo && !request.prompt_logprobs) {
     return FailParam("max_tokens", "max_tokens must be at least 1 without echo or prompt_logprobs, got 0");
   }
-  if (n * static_cast<std::int64_t>(request.prompts.size()) > kPromptsMax) {
-    return FailParam("n", "n × the number of prompts is {}; at most {} are allowed",
-                     n * static_cast<std::int64_t>(request.prompts.size()), kPromptsMax);
+  const std::int64_t num_candidates = request.num_candidates() * static_cast<std::int64_t>(request.prompts.size());
+  if (num_candidates > kPromptsMax) {
+    const char* name = request.num_candidates() > request.num_choices() ? "best_of" : "n";
+    return FailParam(name, "{} × the number of prompts is {}; at most {} are allowed", name, num_candidates,
+                     kPromptsMax);
   }
   return {};
 }
@@ -122,7 +110,7 @@ Result<CompletionRequest> ParseCompletionRequest(const json::value& body, const 
   const json::value* prompt = members.if_contains("prompt");
   if (prompt == nullptr || prompt->is_null()) return FailParam("prompt", "prompt is required");
   QUIRE_TRY(request.prompts, ReadPrompts(*prompt, limits));
-  QUIRE_TRY_VOID(CheckCompletion(request, members, limits));
+  QUIRE_TRY_VOID(CheckCompletion(request, limits));
   return request;
 }
 

@@ -88,6 +88,18 @@ Result<> ReadCacheSalt(const json::value& value, const std::string& path, Fields
   return {};
 }
 
+Result<> ReadEarlyStopping(const json::value& value, const std::string& path, Fields* fields) {
+  if (value.is_bool()) {
+    fields->early_stopping = value.get_bool() ? EarlyStopping::kOnceFull : EarlyStopping::kHeuristic;
+    return {};
+  }
+  if (!value.is_string() || value.get_string() != "never") {
+    return FailParam(path, "{} must be true, false or \"never\", got {}", path, Preview(value));
+  }
+  fields->early_stopping = EarlyStopping::kNever;
+  return {};
+}
+
 // {"type": "text"} asks for nothing.
 bool IsTextFormat(const json::value& value) {
   const json::value* type = value.is_object() ? value.get_object().if_contains("type") : nullptr;
@@ -105,6 +117,10 @@ constexpr FieldSpec<Fields> kTable[] = {
     {"frequency_penalty", NumberField<Fields>{&Fields::frequency_penalty, -2, 2}},
     {"seed", IntegerField<Fields>{&Fields::seed, kInt64Min, kInt64Max}},
     {"n", IntegerField<Fields>{&Fields::n, 1, kChoicesMax}},
+    {"best_of", IntegerField<Fields>{&Fields::best_of, 0, kChoicesMax}},
+    {"use_beam_search", BoolField<Fields>{&Fields::use_beam_search}},
+    {"length_penalty", NumberField<Fields>{&Fields::length_penalty, -10, 10}},
+    {"early_stopping", CustomField<Fields>{&ReadEarlyStopping}},
     {"max_tokens", IntegerField<Fields>{&Fields::max_tokens, 0, kIntMax}},
     {"min_tokens", IntegerField<Fields>{&Fields::min_tokens, 0, kIntMax}},
     {"stop", CustomField<Fields>{&ReadStop}},
@@ -150,9 +166,6 @@ constexpr FieldSpec<Fields> kTable[] = {
     {"regex", UnsupportedField{&IsNever}},
     {"ebnf", UnsupportedField{&IsNever}},
     {"grammar", UnsupportedField{&IsEmptyValue}},
-    {"use_beam_search", UnsupportedField{&IsFalse}},
-    {"length_penalty", UnsupportedField{&IsOne}},
-    {"early_stopping", UnsupportedField{&IsFalse}},
     {"allowed_token_ids", UnsupportedField{&IsNever}},
     {"bad_words", UnsupportedField{&IsEmptyValue}},
     {"logprob_token_ids", UnsupportedField{&IsEmptyValue}},
@@ -219,7 +232,56 @@ Result<std::vector<TokenId>> ReadTokenIds(const json::value& value, std::string_
   return ids;
 }
 
+namespace {
+
+// Without beams.
+Result<> CheckBestOf(const Fields& fields) {
+  if (fields.length_penalty.value_or(1) != 1) {
+    return FailParam("length_penalty", "length_penalty needs use_beam_search=true");
+  }
+  if (fields.early_stopping != EarlyStopping::kHeuristic) {
+    return FailParam("early_stopping", "early_stopping needs use_beam_search=true");
+  }
+  if (fields.num_candidates() == fields.num_choices()) return {};
+  if (*fields.best_of > kBestOfMax) {
+    return FailParam("best_of", "best_of must be an integer from 0 to {} without use_beam_search, got {}", kBestOfMax,
+                     *fields.best_of);
+  }
+  if (fields.stream) return FailParam("best_of", "best_of above n cannot be had with stream=true: the best come last");
+  return {};
+}
+
+// Beams are not drawn. What a client says about drawing must be neutral, lest it believes that it is heard.
+Result<> CheckBeams(const Fields& fields) {
+  const struct {
+    const char* name;
+    std::optional<double> value;
+    double neutral;
+  } rules[] = {
+      {"temperature", fields.temperature, 0},
+      {"top_p", fields.top_p, 1},
+      {"top_k", fields.top_k == -1 ? 0 : fields.top_k, 0},
+      {"min_p", fields.min_p, 0},
+      {"repetition_penalty", fields.repetition_penalty, 1},
+      {"presence_penalty", fields.presence_penalty, 0},
+      {"frequency_penalty", fields.frequency_penalty, 0},
+  };
+  for (const auto& [name, value, neutral] : rules) {
+    if (value.value_or(neutral) != neutral) {
+      return FailParam(name, "{} must be {} or absent with use_beam_search=true, got {}", name, neutral, *value);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<> CheckGenerationFields(const GenerationFields& fields, const RequestLimits& limits) {
+  // 0 and 1 are what clients send for "not wanted".
+  if (const auto best_of = fields.best_of.value_or(1); best_of > 1 && best_of < fields.num_choices()) {
+    return FailParam("best_of", "best_of must be at least n={}, got {}", fields.num_choices(), best_of);
+  }
+  QUIRE_TRY_VOID(fields.use_beam_search ? CheckBeams(fields) : CheckBestOf(fields));
   if (fields.has_stream_options && !fields.stream) {
     return FailParam("stream_options", "stream_options are allowed only with stream=true");
   }
@@ -256,6 +318,16 @@ SamplingParams ResolveSampling(const GenerationFields& fields, const GenerationD
     return neutral;
   };
   SamplingParams sampling;
+  sampling.logit_bias = fields.logit_bias;
+  sampling.seed = fields.seed ? static_cast<std::uint64_t>(*fields.seed) : random_seed;
+  sampling.n = fields.use_beam_search ? fields.num_choices() : fields.num_candidates();
+  if (fields.use_beam_search) {
+    sampling.temperature = 0;  // and the rest neutral: what a model recommends is for sampling
+    sampling.beam = {.width = fields.num_candidates(),
+                     .length_penalty = fields.length_penalty.value_or(1.0),
+                     .early_stopping = fields.early_stopping};
+    return sampling;
+  }
   sampling.temperature = choose(fields.temperature, defaults.temperature, 1.0);
   sampling.top_p = choose(fields.top_p, defaults.top_p, 1.0);
   sampling.top_k = choose(fields.top_k, defaults.top_k, 0);
@@ -263,9 +335,6 @@ SamplingParams ResolveSampling(const GenerationFields& fields, const GenerationD
   sampling.repetition_penalty = choose(fields.repetition_penalty, defaults.repetition_penalty, 1.0);
   sampling.presence_penalty = fields.presence_penalty.value_or(0.0);
   sampling.frequency_penalty = fields.frequency_penalty.value_or(0.0);
-  sampling.logit_bias = fields.logit_bias;
-  sampling.seed = fields.seed ? static_cast<std::uint64_t>(*fields.seed) : random_seed;
-  sampling.n = static_cast<int>(fields.n.value_or(1));
   if (sampling.top_k < 0) sampling.top_k = 0;
   // Below this the division by the temperature says nothing more; vLLM draws the line at the same place.
   constexpr double kGreedyBelow = 1e-5;

@@ -2,6 +2,7 @@
 // is asked.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -29,7 +30,10 @@ struct RequestLimits {
 struct GenerationFields {
   std::string model;  // "": the client named none
   std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<std::int64_t> top_k, seed, n, max_tokens, min_tokens, prompt_logprobs, truncate_prompt_tokens;
+  std::optional<double> length_penalty;
+  EarlyStopping early_stopping = EarlyStopping::kHeuristic;
+  bool use_beam_search = false;
+  std::optional<std::int64_t> top_k, seed, n, best_of, max_tokens, min_tokens, prompt_logprobs, truncate_prompt_tokens;
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
@@ -45,9 +49,14 @@ struct GenerationFields {
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;
   std::string cache_salt;
+
+  int num_choices() const { return static_cast<int>(n.value_or(1)); }
+  // Beams, or choices from which the best are returned.
+  int num_candidates() const { return std::max(num_choices(), static_cast<int>(best_of.value_or(1))); }
 };
 
 inline constexpr int kChoicesMax = 128;
+inline constexpr int kBestOfMax = 20;  // OpenAI's limit; as a beam width it may be larger
 
 // The lines of the table; the tables of the two routes begin with them.
 std::span<const FieldSpec<GenerationFields>> GenerationFieldTable();

@@ -192,6 +192,65 @@ TEST_F(GenerationTest, SeveralPromptsAndChoices) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(StreamedText(stream, i), expected[i]);
 }
 
+// The scripted engine says that a token is as likely as its id is small.
+TEST_F(GenerationTest, BestOfReturnsTheLikeliest) {
+  Start();
+  engine->set_scripter([](const GenerateRequest& request, int choice) {
+    constexpr const char* kTexts[] = {"zz", "bb", "aaaaaaaa", "ac", "yy"};
+    const std::string text = kTexts[static_cast<std::size_t>(choice)];
+    return Script{.tokens = Ids(request.prompt.size() == 2 ? text : text + "-")};
+  });
+  const HttpAnswer answer =
+      Post("/v1/completions", R"({"prompt":["a","bcd"],"n":2,"best_of":5,"stop":"q","return_token_ids":true})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  EXPECT_EQ(engine->last_request()->sampling.n, 5);
+  const json::value body = Parse(answer.body);
+  ASSERT_EQ(body.at("choices").as_array().size(), 4u);
+  const char* expected[] = {"bb", "ac", "bb-", "ac-"};  // b + b = a + c, and the first of equals
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(body.at("choices").at(i).at("index"), static_cast<int>(i));
+    EXPECT_EQ(body.at("choices").at(i).at("text"), expected[i]);
+    EXPECT_TRUE(body.at("choices").at(i).at("logprobs").is_null()) << "nobody asked for them";
+  }
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 2 * (4 * 3 + 9) + 5) << "all that were computed";
+}
+
+// What a choice would have said behind its stop string does not count.
+TEST_F(GenerationTest, BestOfCountsUpToTheStopString) {
+  Start();
+  engine->set_scripter([](const GenerateRequest&, int choice) {
+    return Script{.tokens = Ids(choice == 0 ? "bbbb" : "az~~~~~~~~"), .tokens_per_event = 10};
+  });
+  const HttpAnswer answer = Post(
+      "/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"best_of":2,"stop":"z","logprobs":true})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const json::value body = Parse(answer.body);
+  ASSERT_EQ(body.at("choices").as_array().size(), 1u);
+  EXPECT_EQ(body.at("choices").at(0).at("message").at("content"), "a");
+  EXPECT_EQ(body.at("choices").at(0).at("stop_reason"), "z");
+  EXPECT_EQ(body.at("choices").at(0).at("logprobs").at("content").as_array().size(), 2u);
+}
+
+TEST_F(GenerationTest, BeamsReachTheEngine) {
+  Start();
+  for (const char* target : {"/v1/completions", "/v1/chat/completions"}) {
+    const HttpAnswer answer = Post(
+        target, R"({"prompt":"a","messages":[{"role":"user","content":"a"}],"use_beam_search":true,"n":2,"best_of":4,
+                    "length_penalty":0.5,"early_stopping":"never","temperature":0,"stop":["x"],"max_tokens":5,
+                    "skip_special_tokens":false})");
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(Parse(answer.body).at("choices").as_array().size(), 2u);
+    const auto request = engine->last_request();
+    EXPECT_EQ(request->sampling.n, 2);
+    EXPECT_EQ(request->sampling.beam,
+              (BeamParams{.width = 4, .length_penalty = 0.5, .early_stopping = EarlyStopping::kNever}));
+    EXPECT_THAT(request->stop.stop_strings, ElementsAre("x"));
+    EXPECT_FALSE(request->stop.skip_special_tokens);
+  }
+  Post("/v1/completions", R"({"prompt":"a","stop":["x"],"max_tokens":5})");
+  EXPECT_TRUE(engine->last_request()->stop.stop_strings.empty()) << "the front end looks for them";
+}
+
 // LOGP-03: the legacy layout on completions, as long as the tokens counted.
 TEST_F(GenerationTest, CompletionLogprobs) {
   Start();

@@ -47,6 +47,11 @@ GenerationSpec MakeSpec(const GenerationFields& fields, const ModelContext& mode
   spec.system_fingerprint = model.system_fingerprint;
   spec.created = identity.created;
   spec.sampling = ResolveSampling(fields, model.defaults, identity.random_seed);
+  spec.n = fields.num_choices();
+  if (spec.sampling.beam) {
+    spec.stop.stop_strings = fields.stop;
+    spec.stop.skip_special_tokens = fields.skip_special_tokens;
+  }
   spec.stop.min_tokens = static_cast<int>(fields.min_tokens.value_or(0));
   spec.stop.ignore_eos = fields.ignore_eos;
   spec.stop.stop_token_ids = fields.stop_token_ids;
@@ -177,6 +182,7 @@ Result<GenerationSpec> PrepareCompletion(CompletionRequest request, const ModelC
     QUIRE_TRY(prepared.max_tokens, FitMaxTokens(prepared.ids.size(), max_tokens, "prompt", "max_tokens", model));
     prepared.seed = PromptSeed(request, spec.sampling.seed, i);
   }
+  if (spec.returns_best()) spec.sampling.logprobs = 0;
   if (request.logprobs) {
     spec.logprobs = static_cast<int>(*request.logprobs);
     spec.sampling.logprobs = spec.logprobs;
@@ -204,6 +210,7 @@ Result<GenerationSpec> PrepareChat(ChatRequest request, const ModelContext& mode
   if (request.echo && request.continue_final_message) {
     prepared.text = request.messages.back().as_object().at("content").as_string();
   }
+  if (spec.returns_best()) spec.sampling.logprobs = 0;
   if (request.logprobs) {
     spec.logprobs = static_cast<int>(request.top_logprobs.value_or(0));
     spec.sampling.logprobs = spec.logprobs;

@@ -42,7 +42,8 @@ struct GenerationSpec {
   std::string system_fingerprint;
   std::int64_t created = 0;  // seconds since 1970
   std::vector<PreparedPrompt> prompts;
-  SamplingParams sampling;  // but for the seeds
+  SamplingParams sampling;  // but for the seeds; its n is what the engine computes
+  int n = 1;                // choices that are returned for each prompt: with best_of the best of sampling.n
   StopCriteria stop;        // but for max_tokens
   std::string cache_salt;
 
@@ -59,6 +60,7 @@ struct GenerationSpec {
   bool include_stop_str_in_output = false;
 
   int num_choices() const { return static_cast<int>(prompts.size()) * sampling.n; }
+  bool returns_best() const { return n < sampling.n; }
   // max_tokens is 0 and nothing of the model's is wanted: the answer is known.
   bool needs_engine() const { return prompts.front().max_tokens > 0 || sampling.prompt_logprobs.has_value(); }
 };

@@ -92,6 +92,31 @@ constexpr Refusal kCommonRefusals[] = {
     {R"("cache_salt":"a\u0000b")", "cache_salt"},
     {R"("truncate_prompt_tokens":0)", "truncate_prompt_tokens"},
     {R"("model":5)", "model"},
+    {R"("n":1000000)", "n"},
+    {R"("best_of":-1)", "best_of"},
+    {R"("best_of":21)", "best_of"},
+    {R"("best_of":1000000)", "best_of"},
+    {R"("best_of":2,"n":3)", "best_of"},
+    {R"("best_of":2,"stream":true)", "best_of"},
+    {R"("best_of":true)", "best_of"},
+    {R"("use_beam_search":1)", "use_beam_search"},
+    {R"("length_penalty":"1")", "length_penalty"},
+    {R"("length_penalty":0.5)", "length_penalty"},
+    {R"("early_stopping":true)", "early_stopping"},
+    {R"("early_stopping":"never")", "early_stopping"},
+    {R"("early_stopping":1)", "early_stopping"},
+    {R"("use_beam_search":true,"early_stopping":"always")", "early_stopping"},
+    {R"("use_beam_search":true,"length_penalty":11)", "length_penalty"},
+    {R"("use_beam_search":true,"length_penalty":1e309)", "length_penalty"},
+    {R"("use_beam_search":true,"best_of":129)", "best_of"},
+    {R"("use_beam_search":true,"best_of":2,"n":3)", "best_of"},
+    {R"("use_beam_search":true,"temperature":0.7)", "temperature"},
+    {R"("use_beam_search":true,"top_p":0.9)", "top_p"},
+    {R"("use_beam_search":true,"top_k":5)", "top_k"},
+    {R"("use_beam_search":true,"min_p":0.1)", "min_p"},
+    {R"("use_beam_search":true,"repetition_penalty":1.1)", "repetition_penalty"},
+    {R"("use_beam_search":true,"presence_penalty":0.1)", "presence_penalty"},
+    {R"("use_beam_search":true,"frequency_penalty":-0.1)", "frequency_penalty"},
     // Understood, with an effect, and not built: refused by name.
     {R"("response_format":{"type":"json_object"})", "response_format"},
     {R"("response_format":{"type":"json_schema"})", "response_format"},
@@ -99,7 +124,6 @@ constexpr Refusal kCommonRefusals[] = {
     {R"("guided_json":{})", "guided_json"},
     {R"("guided_regex":"a")", "guided_regex"},
     {R"("guided_choice":["a"])", "guided_choice"},
-    {R"("use_beam_search":true)", "use_beam_search"},
     {R"("priority":3)", "priority"},
     {R"("allowed_token_ids":[1])", "allowed_token_ids"},
     {R"("bad_words":["a"])", "bad_words"},
@@ -130,9 +154,8 @@ constexpr Refusal kCompletionRefusals[] = {
     {R"("logprobs":21)", "logprobs"},
     {R"("logprobs":-1)", "logprobs"},
     {R"("logprobs":true)", "logprobs"},
-    {R"("best_of":3)", "best_of"},
-    {R"("best_of":2,"n":1)", "best_of"},
-    {R"("best_of":21)", "best_of"},
+    {R"("prompt":["a","b","c","d","e","f","g","h","i","j","k","l","m"],"best_of":20)", "best_of"},
+    {R"("prompt":["a","b","c"],"best_of":100,"use_beam_search":true)", "best_of"},
     {R"("suffix":"x")", "suffix"},
     {R"("prompt":null)", "prompt"},
     {R"("prompt":"")", "prompt"},
@@ -185,6 +208,31 @@ TEST(CompletionRequest, AcceptsWhatHasNoEffect) {
          "response_format":{"type":"text"},"priority":0,"bad_words":[],"suffix":"","never_heard_of":{"x":1})");
   ASSERT_TRUE(request.has_value()) << request.error().message;
   EXPECT_THAT(request->unknown_fields, ::testing::ElementsAre("never_heard_of"));
+}
+
+TEST(CompletionRequest, BestOfAndBeams) {
+  const auto sampling = [](const char* members) {
+    const auto request = Completion(members);
+    EXPECT_TRUE(request.has_value()) << members;
+    return ResolveSampling(*request, {.temperature = 0.7, .top_k = 50}, 1);
+  };
+  for (const char* members : {R"("best_of":0)", R"("best_of":1)", R"("length_penalty":1,"early_stopping":false)"}) {
+    EXPECT_EQ(sampling(members).n, 1) << members;
+    EXPECT_FALSE(sampling(members).beam.has_value()) << members;
+  }
+  EXPECT_EQ(sampling(R"("best_of":1,"n":3)").n, 3);
+  EXPECT_EQ(sampling(R"("best_of":5,"n":2)").n, 5) << "the engine computes all of them";
+  EXPECT_EQ(sampling(R"("best_of":5,"n":2)").temperature, 0.7);
+
+  const SamplingParams beams = sampling(R"("use_beam_search":true,"best_of":50,"n":3,"stream":true,"top_k":-1)");
+  EXPECT_EQ(beams.n, 3);
+  EXPECT_EQ(beams.beam, (BeamParams{.width = 50}));
+  EXPECT_EQ(beams.temperature, 0) << "the model's recommendation is for sampling";
+  EXPECT_EQ(beams.top_k, 0);
+  EXPECT_EQ(sampling(R"("use_beam_search":true,"n":4,"temperature":0,"length_penalty":-1,"early_stopping":true)").beam,
+            (BeamParams{.width = 4, .length_penalty = -1, .early_stopping = EarlyStopping::kOnceFull}));
+  EXPECT_EQ(sampling(R"("use_beam_search":true,"early_stopping":"never")").beam->early_stopping, EarlyStopping::kNever);
+  EXPECT_EQ(sampling(R"("use_beam_search":true)").beam->width, 1);
 }
 
 TEST(CompletionRequest, ReadsValues) {

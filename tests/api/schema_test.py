@@ -193,7 +193,8 @@ class SchemaTest(unittest.TestCase):
                 "stop_token_ids": [[-1], [2**31], ["x"], 5],
                 "stream": ["yes", 2], "stream_options": [{"include_usage": True}],
                 "prompt_logprobs": [-2, 2**31, 1.5], "response_format": [{"type": "json_object"}],
-                "guided_json": [{}], "priority": [1], "use_beam_search": [True],
+                "guided_json": [{}], "priority": [1], "use_beam_search": ["yes"],
+                "best_of": [-1, 21, 10**6], "length_penalty": [2, "1"], "early_stopping": [True, "x"],
             }.items():
                 for value in values:
                     with self.subTest(path=path, field=field, value=value):

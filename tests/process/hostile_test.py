@@ -60,7 +60,10 @@ BAD_VALUES = {
     "cache_salt": [*NOT_A_STRING, '""', '"../x"', json.dumps("x" * 129)],
     "response_format": ['{"type": "json_object"}', "1", "[]"],
     "guided_regex": ['"(a+)+$"'],
-    "use_beam_search": ["true"],
+    "best_of": [*NOT_AN_INTEGER, "-1", "21", "129", "1000000", "2147483648"],
+    "use_beam_search": NOT_A_BOOL,
+    "length_penalty": [*NOT_A_NUMBER, "-10.1", "11", "2"],  # the last, because there are no beams
+    "early_stopping": ["1", '"x"', "[]", "true", '"never"'],
     "logits_processors": ['["os.system"]'],
 }
 BAD_COMPLETION_VALUES = {
@@ -68,7 +71,6 @@ BAD_COMPLETION_VALUES = {
                "[2147483648]", "[9223372036854775808]", "[1e309]", "[true]", '["a", 1]', '[1, "a"]', "[[1], [-1]]",
                "[[[1]]]", "[[999999]]", json.dumps(["x"] * 257), json.dumps([1] * 100_000), json.dumps("word " * 50_000)],
     "logprobs": [*NOT_AN_INTEGER, "-1", "21"],
-    "best_of": [*NOT_AN_INTEGER, "-1", "21", "2"],
     "suffix": ['"x"'],
 }
 BAD_CHAT_VALUES = {
