@@ -27,6 +27,7 @@ TEST_F(HttpServerTest, SmallRoutes) {
   const json::value models = Parse(client.Get("/v1/models").body);
   EXPECT_EQ(models.at("data").at(0).at("id"), "fake");
   EXPECT_EQ(models.at("data").at(0).at("max_model_len"), 512);
+  EXPECT_EQ(models.at("data").at(0).at("meta").at("n_vocab"), 260);
   EXPECT_EQ(Parse(client.Get("/v1/models/org/alias").body).at("id"), "org/alias");
   EXPECT_EQ(Parse(client.Get("/v1/models/org%2Falias?x=1").body).at("id"), "org/alias");
   EXPECT_EQ(client.Get("/v1/models/other").status, 404);

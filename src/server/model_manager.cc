@@ -279,6 +279,7 @@ ModelStatus ModelManager::StatusOf(const ModelEntry& entry) const {
   const auto info = entry.backend->info();
   status.max_model_len = entry.backend->model().max_model_len;
   if (info != nullptr) {
+    status.vocab_size = info->vocab_size;
     status.max_model_len =
         status.max_model_len > 0 ? std::min(status.max_model_len, info->max_model_len) : info->max_model_len;
   } else if (resident_ != nullptr) {

@@ -39,6 +39,7 @@ struct ModelStatus {
   ModelState state = ModelState::kUnloaded;
   bool is_ready = false;          // loaded, and its engine takes requests: not while that is started again
   int max_model_len = 0;          // 0: not known before it is loaded
+  int vocab_size = 0;             // likewise
   std::int64_t memory_bytes = 0;  // reserved for it; 0 while it is unloaded
   int num_requests = 0;           // in it
   int num_waiting = 0;            // for it

@@ -328,6 +328,8 @@ void Service::WriteModelCard(const std::string& name, const ModelStatus& model, 
   writer->Key("status");
   WriteModelStatus(model, writer);
   writer->Key("permission").BeginArray().EndArray();
+  writer->Key("meta");  // as llama.cpp's server has it: load generators make prompts of ids
+  model.vocab_size > 0 ? writer->BeginObject().Key("n_vocab").Int(model.vocab_size).EndObject() : writer->Null();
   writer->EndObject();
 }
 
