@@ -140,6 +140,8 @@ void AddBenchCommand(CLI::App* app, CommandSlot* slot) {
   AddModelBench(bench, slot);
   AddSamplingBench(bench, slot);
   AddMachineBenches(bench, slot);
+  AddBenchServe(bench, slot);
+  AddBenchSweep(bench, slot);
 }
 
 }  // namespace quire::cli

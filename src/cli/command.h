@@ -27,6 +27,9 @@ void AddRunCommand(CLI::App* app, CommandSlot* slot);
 void AddBenchCommand(CLI::App* app, CommandSlot* slot);
 // The benchmarks that need no model; part of AddBenchCommand.
 void AddMachineBenches(CLI::App* bench, CommandSlot* slot);
+// The load generator and its curves over servers; likewise.
+void AddBenchServe(CLI::App* bench, CommandSlot* slot);
+void AddBenchSweep(CLI::App* bench, CommandSlot* slot);
 void AddVerifyCommand(CLI::App* app, CommandSlot* slot);
 void AddQuantizeCommand(CLI::App* app, CommandSlot* slot);
 void AddPackCommand(CLI::App* app, CommandSlot* slot);

@@ -20,11 +20,13 @@ constexpr double kSecondsBeforeEstimate = 0.3;
 
 std::string Amounts(ProgressUnit unit, std::int64_t done, std::int64_t total) {
   if (unit == ProgressUnit::kTokens) return fmt::format("{} of {} tokens", done, total);
+  if (unit == ProgressUnit::kRequests) return fmt::format("{} of {}", done, total);
   return fmt::format("{} of {}", FormatBytes(done), FormatBytes(total));
 }
 
 std::string Rate(ProgressUnit unit, double per_second) {
   if (unit == ProgressUnit::kTokens) return fmt::format("{:.0f} tokens/s", per_second);
+  if (unit == ProgressUnit::kRequests) return fmt::format("{:.1f} a second", per_second);
   if (per_second >= 1e8) return fmt::format("{:.1f} GB/s", per_second / 1e9);
   return fmt::format("{:.0f} MB/s", per_second / 1e6);
 }

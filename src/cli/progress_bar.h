@@ -24,7 +24,7 @@ struct Terminal {
 };
 
 // What is counted.
-enum class ProgressUnit : std::uint8_t { kBytes, kTokens };
+enum class ProgressUnit : std::uint8_t { kBytes, kTokens, kRequests };
 
 class ProgressBar {
  public:
