@@ -109,7 +109,7 @@ std::string ReportText(const LoadReport& report) {
   if (report.num_left_out > 0) text += fmt::format("  left out of the dataset: {}\n", report.num_left_out);
   text += fmt::format("  requests/s {:.2f}   output tokens/s {:.1f}   total tokens/s {:.1f}\n", m.request_throughput(),
                       m.output_throughput(), m.total_token_throughput());
-  text += fmt::format("  tokens in {}   out {}   peak {} out/s, {} requests at a time\n", m.num_input_tokens,
+  text += fmt::format("  tokens in {}   out {}   peak second: {} out, {} requests\n", m.num_input_tokens,
                       m.num_output_tokens, m.max_output_tokens_per_second(), m.max_concurrent_requests());
   if (m.num_cached_tokens > 0) {
     text += fmt::format("  prefix cache: {} of {} prompt tokens ({:.0f} %)\n", m.num_cached_tokens, m.num_input_tokens,
