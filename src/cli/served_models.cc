@@ -36,6 +36,17 @@ bool HoldsModel(const fs::path& folder) {
   return false;
 }
 
+// A name as the name of a folder, another one for each; "org/a" → "org%2Fa".
+std::string FolderName(const std::string& name) {
+  std::string folder;
+  for (const char c : name) {
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                          c == '_' || (c == '.' && !folder.empty());
+    folder += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return folder;
+}
+
 }  // namespace
 
 Result<NamedModel> ParseNamedModel(const std::string& text) {
@@ -203,6 +214,7 @@ Result<std::vector<server::ModelSpec>> MakeModelSpecs(const std::vector<NamedMod
   for (const NamedModel& model : models) {
     engine::EngineOptions own = options;
     own.model = model.path;
+    if (!own.kv_disk.empty()) own.kv_disk /= FolderName(model.name);
     QUIRE_TRY_VOID(CompleteOptions(&own));
     if (own.packed_cache.ends_with(".packed") && models.size() > 1) {
       return FailParam("packed_cache", "one file cannot hold the weights of several models; name a folder");
