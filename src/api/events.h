@@ -2,6 +2,7 @@
 // reason; nothing about it follows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,14 +35,35 @@ struct PositionLogprobs {
   friend bool operator==(const PositionLogprobs&, const PositionLogprobs&) = default;
 };
 
-// Stamps of the engine's monotonic clock, for metrics; meaningless in another process except as differences.
+// What happened to a choice after it first ran.
+enum class LifeChange : std::uint8_t {
+  kPreempted,
+  kScheduled,  // again
+};
+struct LifeMark {
+  LifeChange change = LifeChange::kPreempted;
+  TimePoint at{};
+  friend bool operator==(const LifeMark&, const LifeMark&) = default;
+};
+// Of one choice; what comes after these is only counted.
+inline constexpr std::size_t kLifeMarksMax = 32;
+
+// The life of one choice in stamps of the engine's monotonic clock; meaningless in another process except as
+// differences (see intervals.h). Zero: it has not come to that.
 struct RequestTimes {
   TimePoint queued{};
   TimePoint first_scheduled{};
-  TimePoint last_scheduled{};  // later than first_scheduled after a preemption
+  TimePoint last_scheduled{};   // later than first_scheduled after a preemption
+  TimePoint inference_begin{};  // of the first step that ran it
+  TimePoint inference_end{};    // of the last one so far
   TimePoint first_token{};
   TimePoint last_token{};
+  TimePoint finished{};
+  Duration longest_token_gap{};  // between two successive tokens
+  int num_steps = 0;             // that ran it, chunks of its prompt included
   int num_preemptions = 0;
+  std::vector<LifeMark> marks;  // preempted, scheduled again, …: the first kLifeMarksMax
+  friend bool operator==(const RequestTimes&, const RequestTimes&) = default;
 };
 
 struct EngineEvent {
@@ -55,7 +77,7 @@ struct EngineEvent {
   std::optional<TokenId> stop_token;  // set when a stop_token_ids entry (not EOS) ended the choice
   bool ended_by_text = false;         // a stop string ended the choice, a beam; the last token's text completes it
   int num_cached_tokens = 0;          // prompt tokens that came from the prefix cache
-  RequestTimes times;                 // in finishing events
+  RequestTimes times;                 // as of this event; `finished` in finishing events
   std::string error;                  // with kError
 };
 

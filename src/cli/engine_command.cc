@@ -112,6 +112,7 @@ Result<> LoadAndServe(const EngineFlags& flags, wire::EngineServer* server, Drai
   if (!packed.warning.empty()) spdlog::warn("{}", packed.warning);
   if (!packed.note.empty()) spdlog::info("{}", packed.note);
   spdlog::info("ready: {}", loaded->loaded.description);
+  server->Trace(loaded->tracer.get());
   termination->Drains(server);
   return server->Serve(loaded->engine.get());
 }

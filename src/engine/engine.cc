@@ -1,6 +1,8 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -18,10 +20,11 @@ Result<> EngineConfig::Validate() const {
   return {};
 }
 
-Engine::Engine(const EngineConfig& config, Runner* runner, const Clock* clock, KvTiers* tiers)
+Engine::Engine(const EngineConfig& config, Runner* runner, const Clock* clock, KvTiers* tiers, TraceLane* lane)
     : runner_(runner),
       clock_(clock),
       tiers_(tiers),
+      lane_(lane),
       scheduler_(config.scheduler, config.eos_token_ids, config.text_stops) {
   if (tiers_ != nullptr) {
     CHECK(config.scheduler.enable_prefix_caching);
@@ -39,16 +42,6 @@ Result<> Engine::Add(GenerateRequest request, TimePoint queued, std::shared_ptr<
 Result<> Engine::Add(GenerateRequest request, TimePoint queued) {
   std::shared_ptr<PrefixFetch> fetch = LookUp(request);
   return Add(std::move(request), queued, std::move(fetch));
-}
-
-void Engine::Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events) {
-  if (arrivals_) arrivals_->Release(id, events);
-  scheduler_.Abort(id, choice, events);
-}
-
-void Engine::AbortAll(std::vector<EngineEvent>* events) {
-  if (arrivals_) arrivals_->ReleaseAll(events);
-  scheduler_.AbortAll(events);
 }
 
 bool Engine::can_step() const {
@@ -80,13 +73,78 @@ void Engine::ReadStats(EngineStats* stats) const {
   if (tiers_ != nullptr) tiers_->ReadStats(stats);
 }
 
+void Engine::Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events) {
+  const std::size_t num_before = events->size();
+  if (arrivals_) arrivals_->Release(id, events);
+  scheduler_.Abort(id, choice, events);
+  StampFinished(num_before, clock_->Now(), events);
+}
+
+void Engine::AbortAll(std::vector<EngineEvent>* events) {
+  const std::size_t num_before = events->size();
+  if (arrivals_) arrivals_->ReleaseAll(events);
+  scheduler_.AbortAll(events);
+  StampFinished(num_before, clock_->Now(), events);
+}
+
+void Engine::StampFinished(std::size_t first, TimePoint now, std::vector<EngineEvent>* events) {
+  for (EngineEvent& event : std::span(*events).subspan(first)) {
+    if (event.finish_reason != FinishReason::kNone) event.times.finished = now;
+  }
+}
+
+// What a choice that has finished spent its time with.
+void Engine::TraceLives(std::span<const EngineEvent> events) {
+  if (lane_ == nullptr || !lane_->is_on()) return;
+  for (const EngineEvent& event : events) {
+    if (event.finish_reason == FinishReason::kNone) continue;
+    const RequestTimes& times = event.times;
+    const auto add = [&](TraceLabel label, TimePoint begin, TimePoint end) {
+      if (begin == TimePoint{} || end < begin) return;
+      lane_->Add({.begin = begin,
+                  .duration = end - begin,
+                  .label = label,
+                  .values = {static_cast<std::int32_t>(event.request.value()), event.choice, event.num_cached_tokens}});
+    };
+    add(TraceLabel::kQueued, times.queued, times.first_scheduled);
+    add(TraceLabel::kPrefill, times.first_scheduled, times.first_token);
+    add(TraceLabel::kDecode, times.first_token, times.last_token);
+  }
+}
+
 Result<> Engine::Step(std::vector<EngineEvent>* events) {
-  if (arrivals_) arrivals_->Advance(events);
-  scheduler_.Plan(clock_->Now(), &plan_);
+  const std::size_t num_before = events->size();
+  TraceSpan span(lane_, TraceLabel::kStep);
+  {
+    const TraceSpan plan_span(lane_, TraceLabel::kPlan);
+    if (arrivals_) arrivals_->Advance(events);
+    scheduler_.Plan(clock_->Now(), &plan_);
+  }
   if (plan_.empty()) {
     SaveBlocks();
+    StampFinished(num_before, clock_->Now(), events);
     return {};
   }
+  span.SetValue(0, plan_.num_tokens);
+  span.SetValue(1, std::ssize(plan_.sequences));
+  Result<> ran = Run();
+  const TimePoint ended = clock_->Now();
+  const TraceSpan commit_span(lane_, TraceLabel::kCommit);
+  if (ran.has_value()) {
+    meter_.ObserveStep(plan_.num_tokens, ended - result_.began);
+    scheduler_.SetPreemptionCosts(meter_.costs());
+    scheduler_.Commit(plan_, &result_, ended, events);
+    SaveBlocks();  // before a later step puts something else into them
+  } else {
+    scheduler_.Fail(plan_, ran.error(), events);
+  }
+  StampFinished(num_before, ended, events);
+  TraceLives(std::span(*events).subspan(num_before));
+  return ran;
+}
+
+Result<> Engine::Run() {
+  const TraceSpan span(lane_, TraceLabel::kRun);
   result_.sequences.resize(plan_.sequences.size());
   for (sched::SequenceResult& found : result_.sequences) {
     found.tokens.clear();
@@ -95,17 +153,12 @@ Result<> Engine::Step(std::vector<EngineEvent>* events) {
     found.candidates.clear();
     found.alternatives.clear();
   }
-  const TimePoint start = clock_->Now();
-  if (Result<> ran = runner_->Run(plan_, &result_); !ran.has_value()) {
-    scheduler_.Fail(plan_, ran.error(), events);
-    return ran;
+  if (lane_ != nullptr && lane_->is_on()) {
+    const auto samples = std::ranges::count_if(plan_.sequences, &sched::ScheduledSequence::samples);
+    lane_->Count(TraceLabel::kTokens, {plan_.num_tokens, static_cast<std::int32_t>(samples), 0});
   }
-  const TimePoint end = clock_->Now();
-  meter_.ObserveStep(plan_.num_tokens, end - start);
-  scheduler_.SetPreemptionCosts(meter_.costs());
-  scheduler_.Commit(plan_, &result_, end, events);
-  SaveBlocks();  // before a later step puts something else into them
-  return {};
+  result_.began = clock_->Now();
+  return runner_->Run(plan_, &result_);
 }
 
 }  // namespace quire::engine

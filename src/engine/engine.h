@@ -2,8 +2,10 @@
 // LocalEngine's). The only owner and the only mutator of the engine's state.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "api/request.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/tracer.h"
 #include "engine/arrivals.h"
 #include "engine/preemption_meter.h"
 #include "engine/runner.h"
@@ -35,8 +38,10 @@ struct EngineConfig {
 // ManualClock.
 class Engine final {
  public:
-  // `config` is valid; `runner`, `clock` and `tiers`, which may be null, outlive the engine. Tiers need prefix caching.
-  Engine(const EngineConfig& config, Runner* runner, const Clock* clock, KvTiers* tiers = nullptr);
+  // `config` is valid; `runner`, `clock`, and `tiers` and `lane`, which may be null, outlive the engine. Tiers need
+  // prefix caching; a trace of the engine's thread goes to the lane.
+  Engine(const EngineConfig& config, Runner* runner, const Clock* clock, KvTiers* tiers = nullptr,
+         TraceLane* lane = nullptr);
 
   // Begins to look for the start of a prompt in the tiers, so that the answer is there when the request is added. Any
   // thread; null when there is nothing to look for.
@@ -69,10 +74,16 @@ class Engine final {
 
  private:
   void SaveBlocks();
+  // Of the events from `first` on: those that finish a choice did so now.
+  static void StampFinished(std::size_t first, TimePoint now, std::vector<EngineEvent>* events);
+
+  Result<> Run();
+  void TraceLives(std::span<const EngineEvent> events);
 
   Runner* const runner_;
   const Clock* const clock_;
   KvTiers* const tiers_;
+  TraceLane* const lane_;  // or null
   sched::Scheduler scheduler_;
   PreemptionMeter meter_;
   std::unique_ptr<Arrivals> arrivals_;  // null without tiers

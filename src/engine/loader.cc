@@ -41,6 +41,15 @@ std::unique_ptr<ThreadPool> MakePool(int wanted, std::string* description) {
   return std::make_unique<ThreadPool>(wanted, std::move(cpus));
 }
 
+// The engine's thread is the pool's first.
+std::vector<TraceLane*> LanesOf(const ThreadPool& pool, Tracer* tracer) {
+  std::vector<TraceLane*> lanes = {tracer->Lane(kEngineLane)};
+  for (int thread = 1; thread < pool.num_threads(); ++thread) {
+    lanes.push_back(tracer->Lane(fmt::format("compute {}", thread)));
+  }
+  return lanes;
+}
+
 RunnerLimits LimitsOf(const EngineOptions& options, int num_blocks) {
   return {.max_num_batched_tokens = options.max_num_batched_tokens, .num_blocks = num_blocks};
 }
@@ -241,6 +250,7 @@ Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress
   QUIRE_TRY_VOID(options.Validate());
   LoadedEngine result;
   result.clock = std::make_unique<SteadyClock>();
+  result.tracer = std::make_unique<Tracer>(result.clock.get());
   // The pool binds the calling thread to its first CPU. That one is meant for the engine's thread, which is started
   // below and inherits the binding.
   const AffinityKeeper keeper;
@@ -264,8 +274,9 @@ Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress
       std::unique_ptr<ModelRunner> runner,
       ModelRunner::Create(result.loaded.model.get(), result.loaded.kernels, result.loaded.pool.get(),
                           LimitsOf(options, plan.num_blocks + num_swap_blocks + config.scheduler.num_landing_blocks)));
+  runner->Trace(LanesOf(*result.loaded.pool, result.tracer.get()));
   QUIRE_TRY(result.engine, LocalEngine::Create(config, MakeInfo(options, result.loaded), std::move(runner),
-                                               result.clock.get(), std::move(tiers)));
+                                               result.clock.get(), std::move(tiers), result.tracer.get()));
   QUIRE_TRY(result.info, result.engine->Info());
   return result;
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "base/tracer.h"
 #include "engine/beam_text.h"
 #include "engine/engine_options.h"
 #include "engine/local_engine.h"
@@ -45,6 +46,7 @@ Result<LoadedModel> LoadModel(const EngineOptions& options, const LoadProgress& 
 // The engine and everything that it stands on; destroyed from the last member to the first.
 struct LoadedEngine {
   std::unique_ptr<const Clock> clock;
+  std::unique_ptr<Tracer> tracer;
   LoadedModel loaded;
   std::unique_ptr<BeamText> beam_text;
   std::unique_ptr<LocalEngine> engine;

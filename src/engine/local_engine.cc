@@ -34,25 +34,25 @@ void LocalEngine::Inbox::Clear() {
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::Create(EngineConfig config, EngineInfo info,
                                                          std::unique_ptr<Runner> runner, const Clock* clock,
-                                                         std::unique_ptr<KvTiers> tiers) {
+                                                         std::unique_ptr<KvTiers> tiers, Tracer* tracer) {
   QUIRE_TRY_VOID(config.Validate());
   return std::unique_ptr<LocalEngine>(new LocalEngine(std::move(config), std::move(info), std::move(runner), clock,
-                                                      std::move(tiers)));  // the constructor is private
+                                                      std::move(tiers), tracer));  // the constructor is private
 }
 
 LocalEngine::LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner, const Clock* clock,
-                         std::unique_ptr<KvTiers> tiers)
+                         std::unique_ptr<KvTiers> tiers, Tracer* tracer)
     : config_(std::move(config)),
       info_(WithLimits(std::move(info), config_.scheduler)),
       runner_(std::move(runner)),
       clock_(clock),
       tiers_(std::move(tiers)),
-      engine_(config_, runner_.get(), clock_, tiers_.get()) {
+      tracer_(tracer),
+      lane_(tracer != nullptr ? tracer->Lane(kEngineLane) : nullptr),
+      engine_(config_, runner_.get(), clock_, tiers_.get(), lane_) {
   if (tiers_) {
     tiers_->SetListener([this] {
-      {
-        const std::lock_guard lock(mutex_);
-      }  // so that it does not come between a look and a wait
+      { const std::lock_guard lock(mutex_); }  // so that it does not come between a look and a wait
       wake_.notify_one();
     });
   }
@@ -145,6 +145,11 @@ Result<> LocalEngine::ResetPrefixCache() {
   return {};
 }
 
+Result<TraceBatch> LocalEngine::Trace(TraceCommand command) {
+  if (tracer_ == nullptr) return Fail(ErrorCode::kUnsupported, "this engine records nothing for a trace");
+  return tracer_->Apply(command);
+}
+
 void LocalEngine::Stop(StopMode mode) {
   std::unique_lock lock(mutex_);
   if (!stop_ || mode == StopMode::kAbort) stop_ = mode;
@@ -191,6 +196,9 @@ bool LocalEngine::Drain() {
 // The reset comes before the requests, as ResetPrefixCache() says. Aborts come after them: one may be meant
 // for a request that arrived together with it.
 void LocalEngine::Apply() {
+  if (taken_.empty()) return;
+  const TraceSpan span(lane_, TraceLabel::kTakeInbox, static_cast<std::int32_t>(taken_.requests.size()),
+                       static_cast<std::int32_t>(taken_.aborts.size()));
   if (taken_.reset_prefix_cache) engine_.ResetPrefixCache();
   for (auto& [request, queued, fetch] : taken_.requests) {
     const RequestId id = request.id;
@@ -211,7 +219,9 @@ void LocalEngine::Apply() {
 }
 
 void LocalEngine::Emit() {
+  const TraceSpan span(lane_, TraceLabel::kEmit, static_cast<std::int32_t>(events_.size()));
   engine_.ReadStats(&stats_);
+  TraceCounters();
   {
     const std::lock_guard lock(mutex_);
     std::swap(published_, stats_);
@@ -219,6 +229,13 @@ void LocalEngine::Emit() {
         static_cast<int>(inbox_.requests.size()) + engine_.scheduler().num_queued_requests() + engine_.num_arriving();
   }
   outbox_.Push(&events_);
+}
+
+void LocalEngine::TraceCounters() {
+  if (lane_ == nullptr || !lane_->is_on()) return;
+  lane_->Count(TraceLabel::kQueue, {stats_.num_requests_running, stats_.num_requests_waiting, 0});
+  const int held = stats_.num_blocks_total - stats_.num_blocks_free - stats_.num_blocks_cached;
+  lane_->Count(TraceLabel::kBlocks, {held, stats_.num_blocks_cached, stats_.num_blocks_free});
 }
 
 }  // namespace quire::engine

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -18,12 +19,16 @@
 #include "api/request.h"
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/tracer.h"
 #include "engine/engine.h"
 #include "engine/event_outbox.h"
 #include "engine/runner.h"
 #include "wire/engine_client.h"
 
 namespace quire::engine {
+
+// Where a trace of the engine's thread goes.
+inline constexpr std::string_view kEngineLane = "engine";
 
 enum class StopMode : std::uint8_t {
   kDrain,  // requests that were accepted run to their end
@@ -41,11 +46,12 @@ class LocalEngine final : public EngineClient {
  public:
   // Takes the runner and starts the thread. Of `info`, what the scheduler's configuration says is filled in
   // here (vocab_size, max_model_len, block_size, num_blocks, max_num_seqs, max_num_batched_tokens). `clock`
-  // is read by several threads (as a SteadyClock may be) and outlives the engine.
+  // is read by several threads (as a SteadyClock may be) and outlives the engine; so does `tracer`, when there is one.
   // With `tiers`, what the prefix cache has at the end is written to them, for some seconds at most.
   static Result<std::unique_ptr<LocalEngine>> Create(EngineConfig config, EngineInfo info,
                                                      std::unique_ptr<Runner> runner, const Clock* clock,
-                                                     std::unique_ptr<KvTiers> tiers = nullptr);
+                                                     std::unique_ptr<KvTiers> tiers = nullptr,
+                                                     Tracer* tracer = nullptr);
   // Stops with kAbort.
   ~LocalEngine() override;
   LocalEngine(const LocalEngine&) = delete;
@@ -58,6 +64,7 @@ class LocalEngine final : public EngineClient {
   Result<EngineStats> Stats() override;
   // Returns at once; happens before any request that is submitted later is looked at.
   Result<> ResetPrefixCache() override;
+  Result<TraceBatch> Trace(TraceCommand command) override;
 
   // Refuses further requests, ends those that are there, and returns when the engine's thread has nothing
   // more to do. Next() then delivers what is left, and nullopt after it. kAbort cuts a kDrain short that
@@ -87,18 +94,21 @@ class LocalEngine final : public EngineClient {
   };
 
   LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<Runner> runner, const Clock* clock,
-              std::unique_ptr<KvTiers> tiers);
+              std::unique_ptr<KvTiers> tiers, Tracer* tracer);
   void Loop();
   // Waits until there is something to do, and takes it into taken_; false when the thread shall end.
   bool Drain();
   void Apply();
   void Emit();
+  void TraceCounters();
 
   const EngineConfig config_;
   const EngineInfo info_;
   const std::unique_ptr<Runner> runner_;
   const Clock* const clock_;
   std::unique_ptr<KvTiers> tiers_;  // null without; its thread fills blocks of the runner's
+  Tracer* const tracer_;            // or null
+  TraceLane* const lane_;           // of the engine's thread; or null
 
   // Of the engine's thread.
   Engine engine_;

@@ -60,6 +60,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::Create(const models::Model* mo
 }
 
 void ModelRunner::CopyBlocks(const sched::BatchPlan& plan) {
+  if (plan.copies.empty()) return;
+  const TraceSpan span(context_.trace(), TraceLabel::kCopyBlocks, static_cast<std::int32_t>(plan.copies.size()));
   for (const sched::BlockCopy& copy : plan.copies) kv_.CopyBlock(copy.from, copy.to);
 }
 
@@ -121,7 +123,11 @@ Result<> ModelRunner::Run(const sched::BatchPlan& plan, sched::StepResult* resul
   CopyBlocks(plan);
   FillBatch(plan, result);
   auto* hidden = hidden_.as<float>().data();
-  model_->ForwardHidden(context_, {tokens_, slices_, logit_rows_}, &kv_, hidden);
+  {
+    const TraceSpan span(context_.trace(), TraceLabel::kForward, plan.num_tokens,
+                         static_cast<std::int32_t>(slices_.size()));
+    model_->ForwardHidden(context_, {tokens_, slices_, logit_rows_}, &kv_, hidden);
+  }
 
   const auto hidden_size = static_cast<std::size_t>(model_->config().hidden_size);
   const auto vocab_size = static_cast<std::size_t>(model_->config().vocab_size);
@@ -129,7 +135,11 @@ Result<> ModelRunner::Run(const sched::BatchPlan& plan, sched::StepResult* resul
   const auto row_step = static_cast<std::size_t>(logit_rows_max_);
   for (std::size_t first = 0; first < uses_.size(); first += row_step) {
     const std::size_t count = std::min(row_step, uses_.size() - first);
-    model_->Logits(context_, hidden + first * hidden_size, static_cast<int>(count), logits);
+    {
+      const TraceSpan span(context_.trace(), TraceLabel::kLogits, static_cast<std::int32_t>(count));
+      model_->Logits(context_, hidden + first * hidden_size, static_cast<int>(count), logits);
+    }
+    const TraceSpan span(context_.trace(), TraceLabel::kSample, static_cast<std::int32_t>(count));
     // Relaxed: the counter hands out rows only; the pool orders what the tasks read and write.
     std::atomic<std::size_t> next{0};
     const auto work = [&](int thread) {
@@ -141,7 +151,7 @@ Result<> ModelRunner::Run(const sched::BatchPlan& plan, sched::StepResult* resul
     if (count == 1) {
       work(0);
     } else {
-      context_.pool->Run(work);
+      nn::RunOnPool(context_, work);
     }
   }
   return {};

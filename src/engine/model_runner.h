@@ -30,6 +30,12 @@ class ModelRunner final : public Runner {
   static Result<std::unique_ptr<ModelRunner>> Create(const models::Model* model, const kernels::KernelTable* kernels,
                                                      ThreadPool* pool, const RunnerLimits& limits);
 
+  // What it does shows in these lanes, one for each thread of the pool; they outlive the runner.
+  void Trace(std::vector<TraceLane*> lanes) {
+    lanes_ = std::move(lanes);
+    context_.lanes = lanes_;
+  }
+
   Result<> Run(const sched::BatchPlan& plan, sched::StepResult* result) override;
   std::span<std::byte> BlockBytes(BlockId block) override { return kv_.BlockBytes(block); }
 
@@ -56,6 +62,7 @@ class ModelRunner final : public Runner {
   RunnerLimits limits_;
   nn::KvPool kv_;
   nn::Workspace workspace_;
+  std::vector<TraceLane*> lanes_;
   nn::ExecContext context_;
   AlignedBuffer hidden_;                   // [max_num_batched_tokens, hidden_size]
   AlignedBuffer logits_;                   // [logit_rows_max_, vocab_size]

@@ -62,7 +62,7 @@ class Decoder final : public Model {
   void FillPositions(const nn::ExecContext& context, const ForwardBatch& batch, Step* step) const;
   void Attention(const nn::ExecContext& context, int index, nn::KvPool* kv, Step* step) const;
   void RotateAndStore(const nn::ExecContext& context, int index, nn::KvPool* kv, const Step& step) const;
-  void Mlp(const nn::ExecContext& context, const DecoderLayer& layer, Step* step) const;
+  void Mlp(const nn::ExecContext& context, int index, Step* step) const;
 
   weights::ModelConfig config_;
   kernels::KvDtype kv_dtype_;

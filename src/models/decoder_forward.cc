@@ -31,12 +31,12 @@ class CountingTaker {
 
 struct Decoder::Step {
   std::int64_t num_tokens = 0;
-  float* x = nullptr;                    // [num_tokens, hidden_size]: the residual stream
-  float* normed = nullptr;               // [num_tokens, hidden_size]
-  float* delta = nullptr;                // [num_tokens, hidden_size]: what a block adds to x
-  float* qkv = nullptr;                  // [num_tokens, qkv_size]
-  float* mixed = nullptr;                // [num_tokens, q_size]: attention's output
-  float* gate_up = nullptr;              // [min(num_tokens, kMlpRows), 2 · intermediate_size]; then silu(gate) · up | up
+  float* x = nullptr;        // [num_tokens, hidden_size]: the residual stream
+  float* normed = nullptr;   // [num_tokens, hidden_size]
+  float* delta = nullptr;    // [num_tokens, hidden_size]: what a block adds to x
+  float* qkv = nullptr;      // [num_tokens, qkv_size]
+  float* mixed = nullptr;    // [num_tokens, q_size]: attention's output
+  float* gate_up = nullptr;  // [min(num_tokens, kMlpRows), 2 · intermediate_size]; then silu(gate) · up | up
   float *cos = nullptr, *sin = nullptr;  // [num_tokens, rotary_dim / 2]
   std::int64_t* slots = nullptr;         // [num_tokens]
   std::byte* prepared = nullptr;         // activations of the Linear that runs
@@ -101,6 +101,7 @@ std::size_t Decoder::WorkspaceBytes(const kernels::KernelTable& kernels, int num
 }
 
 void Decoder::FillPositions(const nn::ExecContext& context, const ForwardBatch& batch, Step* step) const {
+  const TraceSpan span(context.trace(), TraceLabel::kPositions);
   constexpr std::int64_t block_size = kernels::KvLayout::block_size;
   std::size_t count = 0;
   for (const SequenceSlice& slice : batch.sequences) {
@@ -128,6 +129,7 @@ void Decoder::FillPositions(const nn::ExecContext& context, const ForwardBatch& 
 }
 
 void Decoder::RotateAndStore(const nn::ExecContext& context, int index, nn::KvPool* kv, const Step& step) const {
+  const TraceSpan span(context.trace(), TraceLabel::kRope, index);
   const DecoderLayer& layer = layers_[static_cast<std::size_t>(index)];
   const kernels::KernelTable& table = *context.kernels;
   const std::int64_t stride = qkv_size(), head_dim = config_.head_dim, pairs = rope_.num_pairs();
@@ -169,32 +171,46 @@ void Decoder::Attention(const nn::ExecContext& context, int index, nn::KvPool* k
   const DecoderLayer& layer = layers_[static_cast<std::size_t>(index)];
   const kernels::KernelTable& table = *context.kernels;
   const std::int64_t rows = step->num_tokens, hidden = config_.hidden_size;
-  nn::ForRows(context, rows, hidden, [&](std::int64_t begin, std::int64_t end) {
-    float* x = step->x + begin * hidden;
-    float* y = step->normed + begin * hidden;
-    if (index == 0) {
-      table.rms_norm(x, layer.input_norm.data(), config_.rms_norm_eps, end - begin, hidden, hidden, hidden, y);
-    } else {
-      table.add_rms_norm(x, step->delta + begin * hidden, layer.input_norm.data(), config_.rms_norm_eps, end - begin,
-                         hidden, y);
-    }
-    layer.qkv_proj.Prepare(table, step->normed, hidden, begin, end, rows, step->prepared);
-  });
-  layer.qkv_proj.Multiply(context, step->prepared, rows, step->qkv, qkv_size());
+  {
+    const TraceSpan span(context.trace(), TraceLabel::kInputNorm, index);
+    nn::ForRows(context, rows, hidden, [&](std::int64_t begin, std::int64_t end) {
+      float* x = step->x + begin * hidden;
+      float* y = step->normed + begin * hidden;
+      if (index == 0) {
+        table.rms_norm(x, layer.input_norm.data(), config_.rms_norm_eps, end - begin, hidden, hidden, hidden, y);
+      } else {
+        table.add_rms_norm(x, step->delta + begin * hidden, layer.input_norm.data(), config_.rms_norm_eps, end - begin,
+                           hidden, y);
+      }
+      layer.qkv_proj.Prepare(table, step->normed, hidden, begin, end, rows, step->prepared);
+    });
+  }
+  {
+    const TraceSpan span(context.trace(), TraceLabel::kQkvProj, index);
+    layer.qkv_proj.Multiply(context, step->prepared, rows, step->qkv, qkv_size());
+  }
   RotateAndStore(context, index, kv, *step);
-  const nn::AttentionShape shape{.num_heads = config_.num_heads,
-                                 .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-                                 .window = layer.window};
-  nn::RunAttention(context, *kv, index, shape, step->sequence_span, step->tasks, step->qkv, qkv_size(), step->mixed,
-                   q_size(), step->attention_scratch);
-  nn::ForRows(context, rows, q_size(), [&](std::int64_t begin, std::int64_t end) {
-    layer.o_proj.Prepare(table, step->mixed, q_size(), begin, end, rows, step->prepared);
-  });
+  {
+    const TraceSpan span(context.trace(), TraceLabel::kAttention, index);
+    const nn::AttentionShape shape{.num_heads = config_.num_heads,
+                                   .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
+                                   .window = layer.window};
+    nn::RunAttention(context, *kv, index, shape, step->sequence_span, step->tasks, step->qkv, qkv_size(), step->mixed,
+                     q_size(), step->attention_scratch);
+  }
+  {
+    const TraceSpan span(context.trace(), TraceLabel::kOutputNorm, index);
+    nn::ForRows(context, rows, q_size(), [&](std::int64_t begin, std::int64_t end) {
+      layer.o_proj.Prepare(table, step->mixed, q_size(), begin, end, rows, step->prepared);
+    });
+  }
+  const TraceSpan span(context.trace(), TraceLabel::kOProj, index);
   layer.o_proj.Multiply(context, step->prepared, rows, step->delta, hidden);
 }
 
 // x += delta; delta = MLP block of x.
-void Decoder::Mlp(const nn::ExecContext& context, const DecoderLayer& layer, Step* step) const {
+void Decoder::Mlp(const nn::ExecContext& context, int index, Step* step) const {
+  const DecoderLayer& layer = layers_[static_cast<std::size_t>(index)];
   const kernels::KernelTable& table = *context.kernels;
   const std::int64_t hidden = config_.hidden_size, intermediate = config_.intermediate_size;
   for (std::int64_t first = 0; first < step->num_tokens; first += kMlpRows) {
@@ -202,19 +218,29 @@ void Decoder::Mlp(const nn::ExecContext& context, const DecoderLayer& layer, Ste
     float* x = step->x + first * hidden;
     float* y = step->normed + first * hidden;
     float* delta = step->delta + first * hidden;
-    nn::ForRows(context, rows, hidden, [&](std::int64_t begin, std::int64_t end) {
-      table.add_rms_norm(x + begin * hidden, delta + begin * hidden, layer.post_attention_norm.data(),
-                         config_.rms_norm_eps, end - begin, hidden, y + begin * hidden);
-      layer.gate_up_proj.Prepare(table, y, hidden, begin, end, rows, step->prepared);
-    });
-    layer.gate_up_proj.Multiply(context, step->prepared, rows, step->gate_up, 2 * intermediate);
-    nn::ForRows(context, rows, 2 * intermediate, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {  // in the place of the gate
-        float* gate_up = step->gate_up + row * 2 * intermediate;
-        table.silu_mul(gate_up, 1, intermediate, gate_up);
-      }
-      layer.down_proj.Prepare(table, step->gate_up, 2 * intermediate, begin, end, rows, step->prepared);
-    });
+    {
+      const TraceSpan span(context.trace(), TraceLabel::kMlpNorm, index);
+      nn::ForRows(context, rows, hidden, [&](std::int64_t begin, std::int64_t end) {
+        table.add_rms_norm(x + begin * hidden, delta + begin * hidden, layer.post_attention_norm.data(),
+                           config_.rms_norm_eps, end - begin, hidden, y + begin * hidden);
+        layer.gate_up_proj.Prepare(table, y, hidden, begin, end, rows, step->prepared);
+      });
+    }
+    {
+      const TraceSpan span(context.trace(), TraceLabel::kGateUpProj, index);
+      layer.gate_up_proj.Multiply(context, step->prepared, rows, step->gate_up, 2 * intermediate);
+    }
+    {
+      const TraceSpan span(context.trace(), TraceLabel::kActivation, index);
+      nn::ForRows(context, rows, 2 * intermediate, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {  // in the place of the gate
+          float* gate_up = step->gate_up + row * 2 * intermediate;
+          table.silu_mul(gate_up, 1, intermediate, gate_up);
+        }
+        layer.down_proj.Prepare(table, step->gate_up, 2 * intermediate, begin, end, rows, step->prepared);
+      });
+    }
+    const TraceSpan span(context.trace(), TraceLabel::kDownProj, index);
     layer.down_proj.Multiply(context, step->prepared, rows, delta, hidden);
   }
 }
@@ -227,11 +253,16 @@ void Decoder::ForwardHidden(const nn::ExecContext& context, const ForwardBatch& 
   Step step = TakeStep(*context.kernels, context.pool->num_threads(), num_tokens,
                        static_cast<std::int64_t>(batch.sequences.size()), context.workspace);
   FillPositions(context, batch, &step);
-  nn::Embed(context, embedding_, batch.tokens, step.x);
-  for (std::size_t index = 0; index < layers_.size(); ++index) {
-    Attention(context, static_cast<int>(index), kv, &step);
-    Mlp(context, layers_[index], &step);
+  {
+    const TraceSpan span(context.trace(), TraceLabel::kEmbed);
+    nn::Embed(context, embedding_, batch.tokens, step.x);
   }
+  for (int index = 0; index < static_cast<int>(layers_.size()); ++index) {
+    const TraceSpan span(context.trace(), TraceLabel::kLayer, index);
+    Attention(context, index, kv, &step);
+    Mlp(context, index, &step);
+  }
+  const TraceSpan span(context.trace(), TraceLabel::kFinalNorm);
   const auto num_rows = static_cast<std::int64_t>(batch.logit_rows.size()), size = std::int64_t{config_.hidden_size};
   nn::ForRows(context, num_rows, size, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {

@@ -190,7 +190,7 @@ void RunAttention(const ExecContext& context, const KvPool& kv, int layer, const
   }
   // Relaxed: the counter hands out numbers only; the pool orders what the tasks read and write.
   std::atomic<std::size_t> next{0};
-  context.pool->Run([&](int thread) {
+  RunOnPool(context, [&](int thread) {
     for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks.size();) run(tasks[i], thread);
   });
 }

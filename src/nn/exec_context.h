@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <utility>
 
 #include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "base/tracer.h"
 #include "kernels/kernel_table.h"
 
 namespace quire::nn {
@@ -51,6 +54,23 @@ struct ExecContext {
   ThreadPool* pool = nullptr;
   const kernels::KernelTable* kernels = nullptr;
   Workspace* workspace = nullptr;
+  // Where operators show in a trace: a lane for each thread of the pool, the caller's first; or nothing.
+  std::span<TraceLane* const> lanes = {};
+
+  TraceLane* trace() const { return lanes.empty() ? nullptr : lanes.front(); }
 };
+
+// Runs `task` on all threads of the pool. What the others do of it shows as the caller's open span.
+template <typename Task>
+void RunOnPool(const ExecContext& context, Task&& task) {
+  TraceLane* const own = context.trace();
+  if (own == nullptr || !own->is_on()) return context.pool->Run(std::forward<Task>(task));
+  const TraceLane::Open open = own->open();
+  context.pool->Run([&](int thread) {
+    const TraceSpan span(thread == 0 ? nullptr : context.lanes[static_cast<std::size_t>(thread)], open.label,
+                         open.value);
+    task(thread);
+  });
+}
 
 }  // namespace quire::nn

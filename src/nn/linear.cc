@@ -244,7 +244,7 @@ void Linear::Multiply(const ExecContext& context, const std::byte* prepared, std
   }
   // Relaxed: the counter hands out numbers only; the pool orders what the tasks read and write.
   std::atomic<std::int64_t> next{0};
-  context.pool->Run([&](int) {
+  RunOnPool(context, [&](int) {
     for (std::int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) run(task);
   });
 }

@@ -8,6 +8,7 @@
 
 #include "api/events.h"
 #include "api/sampling_params.h"
+#include "base/clock.h"
 #include "base/strong_id.h"
 #include "kv/block_copy.h"
 
@@ -49,6 +50,7 @@ struct SequenceResult {
 };
 
 struct StepResult {
+  TimePoint began{};  // when the engine handed the plan to what computes it
   std::vector<SequenceResult> sequences;
 };
 

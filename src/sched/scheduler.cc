@@ -266,6 +266,7 @@ void Scheduler::Preempt(Sequence* sequence, Planning* planning) {
   if (sequence->request().num_beam_candidates > 0) ParkBeams(sequence);
   sequence->state_ = SequenceState::kWaiting;
   ++sequence->times_.num_preemptions;
+  sequence->NoteChange(LifeChange::kPreempted, planning->now);
   ++counters_.preemptions;
   InsertByAge(sequence, &resuming_);
   planning->preempted = true;
@@ -365,6 +366,7 @@ bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
     counters_.prefix_cache_hits += static_cast<std::uint64_t>(*cached - restored);
     counters_.tier_hits += static_cast<std::uint64_t>(restored);
   } else {
+    sequence->NoteChange(LifeChange::kScheduled, planning->now);
     counters_.swapped_in_blocks += static_cast<std::uint64_t>(kv_.BlocksFor(sequence->blocks_.num_restored_tokens));
   }
   sequence->times_.last_scheduled = planning->now;

@@ -25,6 +25,7 @@ void Scheduler::Commit(const BatchPlan& plan, StepResult* result, TimePoint now,
   ++counters_.step_tokens_histogram[static_cast<std::size_t>(bucket)];
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     plan.sequences[i].sequence->plan_index_ = -1;
+    plan.sequences[i].sequence->NoteStep(result->began, now);
     CommitSequence(plan.sequences[i], &result->sequences[i], now, events);
   }
   EraseFinished();
@@ -78,8 +79,14 @@ void Scheduler::CommitSequence(const ScheduledSequence& scheduled, SequenceResul
 void Scheduler::TakeToken(Sequence* sequence, TokenId token, TimePoint now, EngineEvent* event) {
   CHECK(token.value() >= 0 && token.value() < config_.vocab_size);
   const Request& request = sequence->request();
-  if (sequence->num_output_tokens() == 0) sequence->times_.first_token = now;
-  sequence->times_.last_token = now;
+  RequestTimes& times = sequence->times_;
+  if (sequence->num_output_tokens() == 0) {
+    times.first_token = now;
+  } else {
+    times.longest_token_gap = std::max(times.longest_token_gap, now - times.last_token);
+  }
+  times.last_token = now;
+  event->times = times;
   // Before the token counts: min_tokens tokens have to stand before one that ends the choice.
   const bool may_stop = sequence->num_output_tokens() >= request.stop.min_tokens;
   sequence->tokens_.push_back(token);
@@ -106,8 +113,10 @@ void Scheduler::ForkChoices(Sequence* first) {
     choice->tokens_.assign(first->tokens_.begin(), first->tokens_.end());
     choice->num_cached_tokens_ = first->num_cached_tokens_;
     choice->has_run_ = true;
-    choice->times_.first_scheduled = first->times_.first_scheduled;
-    choice->times_.last_scheduled = first->times_.last_scheduled;
+    // The prompt was computed for this choice, too; who was preempted meanwhile was the first.
+    choice->times_ = first->times_;
+    choice->times_.num_preemptions = 0;
+    choice->times_.marks.clear();
     const bool has_place = num_seats < config_.max_num_seqs;
     std::vector<Sequence*>& list = has_place ? running_ : resuming_;
     choice->state_ = has_place ? SequenceState::kRunning : SequenceState::kWaiting;

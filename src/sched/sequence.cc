@@ -27,6 +27,15 @@ std::size_t Sequence::num_cacheable_tokens() const {
   return prompt_logprobs_.empty() ? 0 : std::min(prompt_logprobs_.size() - 1, all_but_last);
 }
 
+void Sequence::NoteChange(LifeChange change, TimePoint at) {
+  if (times_.marks.size() < kLifeMarksMax) times_.marks.push_back({change, at});
+}
+
+void Sequence::NoteStep(TimePoint began, TimePoint ended) {
+  if (times_.num_steps++ == 0) times_.inference_begin = std::max(began, times_.first_scheduled);
+  times_.inference_end = ended;
+}
+
 bool Sequence::AllPromptLogprobsKnown() const {
   return prompt_logprobs_reported_ || static_cast<int>(prompt_logprobs_.size()) >= num_prompt_tokens();
 }

@@ -86,6 +86,9 @@ class Sequence final {
   friend class Scheduler;
 
   bool AllPromptLogprobsKnown() const;
+  void NoteChange(LifeChange change, TimePoint at);
+  // A step that began and ended then ran some of its tokens.
+  void NoteStep(TimePoint began, TimePoint ended);
   // Takes in what a slice that begins at `first_position` found; what was known before a preemption stays.
   void StorePromptLogprobs(int first_position, std::vector<PositionLogprobs>* found);
 

@@ -29,6 +29,8 @@ constexpr int kLogprobCountMax = std::numeric_limits<std::uint16_t>::max();
 constexpr auto kLastErrorCode = ErrorCode::kInternal;
 constexpr auto kLastFinishReason = FinishReason::kError;
 constexpr auto kLastEarlyStopping = EarlyStopping::kNever;
+constexpr auto kLastTraceCommand = TraceCommand::kStop;
+constexpr auto kLastLifeChange = LifeChange::kScheduled;
 
 // ---- Encoding
 // ------------------------------------------------------------------------------------------------------
@@ -56,6 +58,24 @@ struct EncodedPositions {
   }
 };
 
+std::int64_t Nanoseconds(TimePoint time) {
+  return time.time_since_epoch().count();
+}
+
+fbs::RequestTimes EncodeTimes(const RequestTimes& times) {
+  return {Nanoseconds(times.queued),
+          Nanoseconds(times.first_scheduled),
+          Nanoseconds(times.last_scheduled),
+          Nanoseconds(times.first_token),
+          Nanoseconds(times.last_token),
+          times.num_preemptions,
+          times.num_steps,
+          Nanoseconds(times.inference_begin),
+          Nanoseconds(times.inference_end),
+          Nanoseconds(times.finished),
+          times.longest_token_gap.count()};
+}
+
 flatbuffers::Offset<fbs::Event> EncodeEvent(flatbuffers::FlatBufferBuilder& builder, const EngineEvent& event) {
   EncodedPositions output, prompt;
   for (const PositionLogprobs& position : event.logprobs) output.Add(position);
@@ -73,14 +93,19 @@ flatbuffers::Offset<fbs::Event> EncodeEvent(flatbuffers::FlatBufferBuilder& buil
   const auto prompt_counts = builder.CreateVector(prompt.counts);
   const auto error =
       event.error.empty() ? flatbuffers::Offset<flatbuffers::String>() : builder.CreateString(Shortened(event.error));
-  const auto stamp = [](TimePoint time) { return static_cast<std::int64_t>(time.time_since_epoch().count()); };
-  const fbs::RequestTimes times(stamp(event.times.queued), stamp(event.times.first_scheduled),
-                                stamp(event.times.last_scheduled), stamp(event.times.first_token),
-                                stamp(event.times.last_token), event.times.num_preemptions);
+  const fbs::RequestTimes times = EncodeTimes(event.times);
+  flatbuffers::Offset<flatbuffers::Vector<const fbs::LifeMark*>> marks;
+  if (!event.times.marks.empty()) {
+    std::vector<fbs::LifeMark> encoded;
+    for (const LifeMark& mark : event.times.marks) {
+      encoded.emplace_back(Nanoseconds(mark.at), static_cast<std::uint8_t>(mark.change));
+    }
+    marks = builder.CreateVectorOfStructs(encoded);
+  }
   return fbs::CreateEvent(builder, event.request.value(), event.choice, tokens, logprobs, counts, prompt_logprobs,
                           prompt_counts, static_cast<std::uint8_t>(event.finish_reason),
                           event.stop_token ? event.stop_token->value() : -1, event.num_cached_tokens, &times, error,
-                          event.ended_by_text);
+                          event.ended_by_text, marks);
 }
 
 // ---- Decoding
@@ -136,6 +161,36 @@ Result<std::vector<std::optional<PositionLogprobs>>> DecodePositions(const Logpr
   return positions;
 }
 
+Result<RequestTimes> DecodeTimes(const fbs::Event& event) {
+  RequestTimes out;
+  const auto stamp = [](std::int64_t nanoseconds) { return TimePoint(Duration(nanoseconds)); };
+  if (const fbs::RequestTimes* times = event.times()) {
+    out.queued = stamp(times->queued());
+    out.first_scheduled = stamp(times->first_scheduled());
+    out.last_scheduled = stamp(times->last_scheduled());
+    out.inference_begin = stamp(times->inference_begin());
+    out.inference_end = stamp(times->inference_end());
+    out.first_token = stamp(times->first_token());
+    out.last_token = stamp(times->last_token());
+    out.finished = stamp(times->finished());
+    out.longest_token_gap = Duration(times->longest_token_gap());
+    out.num_steps = times->num_steps();
+    out.num_preemptions = times->num_preemptions();
+  }
+  if (event.life_marks() == nullptr) return out;
+  if (event.life_marks()->size() > kLifeMarksMax) {
+    return Fail(ErrorCode::kCorrupt, "an event has {} marks of its life; at most {} are sent",
+                event.life_marks()->size(), kLifeMarksMax);
+  }
+  for (const fbs::LifeMark* mark : *event.life_marks()) {
+    if (mark->change() > static_cast<std::uint8_t>(kLastLifeChange)) {
+      return Fail(ErrorCode::kCorrupt, "the life change {} does not exist", mark->change());
+    }
+    out.marks.push_back({static_cast<LifeChange>(mark->change()), stamp(mark->at())});
+  }
+  return out;
+}
+
 Result<EngineEvent> DecodeEvent(const fbs::Event& event) {
   EngineEvent out;
   out.request = RequestId(event.request());
@@ -159,11 +214,7 @@ Result<EngineEvent> DecodeEvent(const fbs::Event& event) {
   if (event.stop_token() >= 0) out.stop_token = TokenId(event.stop_token());
   out.num_cached_tokens = event.num_cached_tokens();
   QUIRE_TRY_VOID(NotNegative("num_cached_tokens of an event", out.num_cached_tokens));
-  if (const fbs::RequestTimes* times = event.times()) {
-    const auto stamp = [](std::int64_t nanoseconds) { return TimePoint(Duration(nanoseconds)); };
-    out.times = {stamp(times->queued()),      stamp(times->first_scheduled()), stamp(times->last_scheduled()),
-                 stamp(times->first_token()), stamp(times->last_token()),      times->num_preemptions()};
-  }
+  QUIRE_TRY(out.times, DecodeTimes(event));
   out.error = DecodeText(event.error());
   out.ended_by_text = event.ended_by_text();
   return out;
@@ -338,6 +389,43 @@ Result<Body> DecodeAbort(const fbs::Abort& abort) {
   return request;
 }
 
+Result<Body> DecodeTraceRequest(const fbs::TraceRequest& request) {
+  if (request.command() > static_cast<std::uint8_t>(kLastTraceCommand)) {
+    return Fail(ErrorCode::kCorrupt, "the trace command {} does not exist", request.command());
+  }
+  return TraceRequest{static_cast<TraceCommand>(request.command())};
+}
+
+Result<Body> DecodeTraceReply(const fbs::TraceReply& reply) {
+  TraceBatch batch;
+  batch.now = TimePoint(Duration(reply.now()));
+  batch.is_on = reply.is_on();
+  batch.pid = reply.pid();
+  if (reply.lanes() == nullptr) return batch;
+  if (reply.lanes()->size() > Tracer::kLanesMax) {
+    return Fail(ErrorCode::kCorrupt, "a trace has {} lanes; at most {} are sent", reply.lanes()->size(),
+                Tracer::kLanesMax);
+  }
+  for (const fbs::TraceLane* lane : *reply.lanes()) {
+    TraceBatch::Lane& out = batch.lanes.emplace_back();
+    out.name = DecodeText(lane->name());
+    out.dropped = lane->dropped();
+    if (lane->events() == nullptr) continue;
+    out.events.reserve(lane->events()->size());
+    for (const fbs::TraceEvent* event : *lane->events()) {
+      if (event->label() >= static_cast<std::uint16_t>(TraceLabel::kNumLabels)) {
+        return Fail(ErrorCode::kCorrupt, "the trace label {} does not exist", event->label());
+      }
+      QUIRE_TRY_VOID(NotNegative("the duration of a trace event", event->duration()));
+      out.events.push_back({.begin = TimePoint(Duration(event->begin())),
+                            .duration = Duration(event->duration()),
+                            .label = static_cast<TraceLabel>(event->label()),
+                            .values = {event->value0(), event->value1(), event->value2()}});
+    }
+  }
+  return batch;
+}
+
 Result<Body> DecodeBody(const fbs::Message& message) {
   switch (message.body_type()) {
     case fbs::Body::Hello:
@@ -360,6 +448,10 @@ Result<Body> DecodeBody(const fbs::Message& message) {
       return ResetPrefixCacheRequest{};
     case fbs::Body::Events:
       return DecodeEvents(*message.body_as_Events());
+    case fbs::Body::TraceRequest:
+      return DecodeTraceRequest(*message.body_as_TraceRequest());
+    case fbs::Body::TraceReply:
+      return DecodeTraceReply(*message.body_as_TraceReply());
     case fbs::Body::NONE:
       break;
   }
@@ -488,9 +580,33 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, std::span<const E
   return builder_->Finish(call, fbs::CreateEvents(flat, flat.CreateVector(offsets)));
 }
 
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const TraceRequest& request) {
+  builder_->flat.Clear();
+  return builder_->Finish(call, fbs::CreateTraceRequest(builder_->flat, static_cast<std::uint8_t>(request.command)));
+}
+
+std::span<const std::byte> Encoder::Encode(std::uint64_t call, const TraceBatch& batch) {
+  flatbuffers::FlatBufferBuilder& flat = builder_->flat;
+  flat.Clear();
+  std::vector<flatbuffers::Offset<fbs::TraceLane>> lanes;
+  std::vector<fbs::TraceEvent> events;
+  for (const TraceBatch::Lane& lane : batch.lanes) {
+    events.clear();
+    for (const TraceEvent& event : lane.events) {
+      events.emplace_back(Nanoseconds(event.begin), event.duration.count(), static_cast<std::uint16_t>(event.label),
+                          event.values[0], event.values[1], event.values[2]);
+    }
+    const auto name = flat.CreateString(Shortened(lane.name));
+    lanes.push_back(fbs::CreateTraceLane(flat, name, lane.dropped, flat.CreateVectorOfStructs(events)));
+  }
+  return builder_->Finish(
+      call, fbs::CreateTraceReply(flat, Nanoseconds(batch.now), batch.is_on, batch.pid, flat.CreateVector(lanes)));
+}
+
 std::size_t EncodedBytesMax(const EngineEvent& event) {
-  // Tables, vector headers, scalars and padding come to about 200 bytes; 512 leaves room.
-  std::size_t bytes = 512 + event.tokens.size() * sizeof(std::int32_t) + std::min(event.error.size(), kTextBytesMax);
+  // Tables, vector headers, scalars and padding come to about 300 bytes; 768 leaves room.
+  std::size_t bytes = 768 + event.times.marks.size() * sizeof(fbs::LifeMark) +
+                      event.tokens.size() * sizeof(std::int32_t) + std::min(event.error.size(), kTextBytesMax);
   const auto position_bytes = [](const PositionLogprobs& position) {
     return sizeof(std::uint16_t) + (position.top.size() + 1) * sizeof(fbs::TokenLogprob);
   };

@@ -20,12 +20,13 @@
 #include "api/events.h"
 #include "api/request.h"
 #include "base/result.h"
+#include "base/tracer.h"
 
 namespace quire::wire {
 
 // Both sides must speak the same version; the two processes are one program, so that there is nothing to
 // negotiate.
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 inline constexpr std::size_t kFramePrefixBytes = 4;
 // The largest message is the prompt logprobs of a long prompt: 128k positions × 21 entries × 12 bytes = 33
@@ -49,11 +50,14 @@ struct AbortRequest {
 };
 struct StatsRequest {};
 struct ResetPrefixCacheRequest {};
+struct TraceRequest {
+  TraceCommand command = TraceCommand::kTake;
+};
 // The outcome of a call without a value.
 using Status = Result<>;
 
 using Body = std::variant<Hello, LoadProgress, EngineInfo, Status, GenerateRequest, AbortRequest, StatsRequest,
-                          EngineStats, ResetPrefixCacheRequest, std::vector<EngineEvent>>;
+                          EngineStats, ResetPrefixCacheRequest, std::vector<EngineEvent>, TraceRequest, TraceBatch>;
 
 struct Message {
   std::uint64_t call = 0;  // pairs an answer with its question; 0 for messages that are neither
@@ -79,6 +83,8 @@ class Encoder {
   std::span<const std::byte> Encode(std::uint64_t call, const EngineStats& stats);
   std::span<const std::byte> Encode(std::uint64_t call, const ResetPrefixCacheRequest& request);
   std::span<const std::byte> Encode(std::uint64_t call, std::span<const EngineEvent> events);
+  std::span<const std::byte> Encode(std::uint64_t call, const TraceRequest& request);
+  std::span<const std::byte> Encode(std::uint64_t call, const TraceBatch& batch);
 
  private:
   struct Builder;  // hides the generated code

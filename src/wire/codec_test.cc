@@ -60,6 +60,15 @@ EngineEvent RandomEvent(std::mt19937& random) {
   event.times.queued = TimePoint(Duration(static_cast<std::int64_t>(random())));
   event.times.last_token = TimePoint(Duration(std::numeric_limits<std::int64_t>::max()));
   event.times.num_preemptions = static_cast<int>(random() % 3);
+  event.times.num_steps = static_cast<int>(random() % 100);
+  event.times.inference_begin = TimePoint(Duration(1));
+  event.times.inference_end = TimePoint(Duration(2));
+  event.times.finished = TimePoint(Duration(3));
+  event.times.longest_token_gap = Duration(4);
+  for (int i = 0; i < event.times.num_preemptions; ++i) {
+    event.times.marks.push_back({LifeChange::kPreempted, TimePoint(Duration(100 + i))});
+    event.times.marks.push_back({LifeChange::kScheduled, TimePoint(Duration(200 + i))});
+  }
   if (event.finish_reason == FinishReason::kError) event.error = "außer Speicher";
   return event;
 }
@@ -74,9 +83,7 @@ void ExpectEqual(const EngineEvent& a, const EngineEvent& b) {
   EXPECT_EQ(a.stop_token, b.stop_token);
   EXPECT_EQ(a.ended_by_text, b.ended_by_text);
   EXPECT_EQ(a.num_cached_tokens, b.num_cached_tokens);
-  EXPECT_EQ(a.times.queued, b.times.queued);
-  EXPECT_EQ(a.times.last_token, b.times.last_token);
-  EXPECT_EQ(a.times.num_preemptions, b.times.num_preemptions);
+  EXPECT_TRUE(a.times == b.times);
   EXPECT_EQ(a.error, b.error);
 }
 
@@ -233,6 +240,47 @@ TEST(Codec, TheRestSurvives) {
   EXPECT_EQ(RoundTrip(AbortRequest{RequestId(3), std::nullopt}).choice, std::nullopt);
   EXPECT_EQ(RoundTrip(AbortRequest{RequestId(3), 2}).choice, 2);
   EXPECT_EQ(RoundTrip(Hello{77}).version, 77u);
+}
+
+TEST(Codec, TracesSurvive) {
+  Encoder encoder;
+  for (const TraceCommand command : {TraceCommand::kStart, TraceCommand::kTake, TraceCommand::kStop}) {
+    Frame frame(encoder.Encode(3, TraceRequest{command}));
+    const Result<Message> message = Decode(frame.bytes());
+    ASSERT_TRUE(message.has_value());
+    EXPECT_EQ(std::get<TraceRequest>(message->body).command, command);
+  }
+  TraceBatch batch;
+  batch.now = TimePoint(Duration(77));
+  batch.is_on = true;
+  batch.pid = 4711;
+  batch.lanes.push_back({.name = "engine",
+                         .events = {{.begin = TimePoint(Duration(5)),
+                                     .duration = Duration(6),
+                                     .label = TraceLabel::kAttention,
+                                     .values = {1, -2, 3}},
+                                    {.begin = TimePoint(Duration(7)), .duration = {}, .label = TraceLabel::kQueue}},
+                         .dropped = 9});
+  batch.lanes.push_back({.name = "empty", .events = {}, .dropped = 0});
+  Frame frame(encoder.Encode(4, batch));
+  const Result<Message> message = Decode(frame.bytes());
+  ASSERT_TRUE(message.has_value()) << message.error().message;
+  const auto& decoded = std::get<TraceBatch>(message->body);
+  EXPECT_EQ(decoded.now, batch.now);
+  EXPECT_EQ(decoded.is_on, batch.is_on);
+  EXPECT_EQ(decoded.pid, batch.pid);
+  ASSERT_EQ(decoded.lanes.size(), 2u);
+  EXPECT_EQ(decoded.lanes[0].name, "engine");
+  EXPECT_EQ(decoded.lanes[0].dropped, 9u);
+  EXPECT_EQ(decoded.lanes[0].events, batch.lanes[0].events);
+  EXPECT_TRUE(decoded.lanes[1].events.empty());
+
+  batch.lanes[0].events[0].label = TraceLabel::kNumLabels;
+  Frame unknown(encoder.Encode(4, batch));
+  EXPECT_EQ(Decode(unknown.bytes()).error().code, ErrorCode::kCorrupt);
+  batch.lanes[0].events[0] = {.begin = {}, .duration = Duration(-1), .label = TraceLabel::kStep};
+  Frame backwards(encoder.Encode(4, batch));
+  EXPECT_EQ(Decode(backwards.bytes()).error().code, ErrorCode::kCorrupt);
 }
 
 TEST(Codec, WhatIsOutOfRangeIsRefused) {

@@ -12,6 +12,7 @@
 #include "api/events.h"
 #include "api/request.h"
 #include "base/result.h"
+#include "base/tracer.h"
 
 namespace quire {
 
@@ -39,6 +40,9 @@ class EngineClient {
 
   // Forgets every cached prefix that no running request uses.
   virtual Result<> ResetPrefixCache() = 0;
+
+  // Has the engine record what its threads do, for a trace; see Tracer::Apply. kUnsupported: it has no tracer.
+  virtual Result<TraceBatch> Trace(TraceCommand command) = 0;
 };
 
 }  // namespace quire

@@ -51,7 +51,10 @@ Result<> EngineServer::SendFailure(const Error& error) {
 template <typename Body>
 Result<> EngineServer::Send(std::uint64_t call, const Body& body) {
   const std::lock_guard lock(send_mutex_);
-  return socket_.Send(encoder_.Encode(call, body));
+  TraceSpan span(send_lane_, TraceLabel::kWireSend);
+  const std::span<const std::byte> frame = encoder_.Encode(call, body);
+  span.SetValue(0, std::ssize(frame));
+  return socket_.Send(frame);
 }
 
 Result<> EngineServer::Serve(EngineClient* engine) {
@@ -83,6 +86,7 @@ Result<> EngineServer::ReadLoop(EngineClient* engine) {
   while (true) {
     QUIRE_TRY(const auto frame, socket_.Receive());
     if (!frame) return {};
+    const TraceSpan span(receive_lane_, TraceLabel::kWireReceive, static_cast<std::int32_t>(frame->size()));
     QUIRE_TRY(Message message, Decode(*frame));
     QUIRE_TRY_VOID(Handle(engine, std::move(message)));
   }
@@ -100,6 +104,11 @@ Result<> EngineServer::Handle(EngineClient* engine, Message message) {
     const Result<EngineStats> stats = engine->Stats();
     if (stats) return Send(message.call, *stats);
     return Send(message.call, Status(std::unexpected(stats.error())));
+  }
+  if (const auto* trace = std::get_if<TraceRequest>(&message.body)) {
+    const Result<TraceBatch> batch = engine->Trace(trace->command);
+    if (batch) return Send(message.call, *batch);
+    return Send(message.call, Status(std::unexpected(batch.error())));
   }
   if (std::holds_alternative<ResetPrefixCacheRequest>(message.body)) {
     return Send(message.call, Status(engine->ResetPrefixCache()));

@@ -21,6 +21,12 @@ class EngineServer {
  public:
   explicit EngineServer(UniqueFd socket) : socket_(std::move(socket)) {}
 
+  // What it sends and receives shows in lanes of this tracer, which outlives it. Before Serve.
+  void Trace(Tracer* tracer) {
+    send_lane_ = tracer->Lane("wire send");
+    receive_lane_ = tracer->Lane("wire receive");
+  }
+
   // Exchanges versions; bounded in time.
   Result<> Handshake();
   Result<> SendProgress(const LoadProgress& progress);
@@ -53,7 +59,9 @@ class EngineServer {
   Result<> Send(std::uint64_t call, const Body& body);
 
   FrameSocket socket_;
-  std::mutex send_mutex_;  // guards encoder_ and the sending side of socket_
+  TraceLane* send_lane_ = nullptr;
+  TraceLane* receive_lane_ = nullptr;
+  std::mutex send_mutex_;  // guards encoder_ and the sending side of socket_, and makes way for one span at a time
   Encoder encoder_;
 
   // True when a drain has nothing left to wait for. mutex_ is held.

@@ -42,6 +42,7 @@ class MortalEngine final : public EngineClient {
   Result<EngineInfo> Info() override { return engine_.Info(); }
   Result<EngineStats> Stats() override { return engine_.Stats(); }
   Result<> ResetPrefixCache() override { return engine_.ResetPrefixCache(); }
+  Result<TraceBatch> Trace(TraceCommand command) override { return engine_.Trace(command); }
 
  private:
   EngineServer* server_;

@@ -25,6 +25,8 @@ SocketEngineClient::SocketEngineClient(UniqueFd socket, Options options)
     : options_(std::move(options)),
       socket_(std::move(socket)),
       inbox_(options_.inbox != nullptr ? options_.inbox : &own_inbox_),
+      send_lane_(options_.tracer != nullptr ? options_.tracer->Lane("wire send") : nullptr),
+      receive_lane_(options_.tracer != nullptr ? options_.tracer->Lane("wire receive") : nullptr),
       reader_([this] { ReadLoop(); }) {}
 
 SocketEngineClient::~SocketEngineClient() {
@@ -95,6 +97,10 @@ Result<> SocketEngineClient::ResetPrefixCache() {
   return status;
 }
 
+Result<TraceBatch> SocketEngineClient::Trace(TraceCommand command) {
+  return Call<TraceBatch>(TraceRequest{command});
+}
+
 Result<> SocketEngineClient::CheckReady() const {
   switch (state_) {
     case State::kReady:
@@ -113,7 +119,10 @@ Result<> SocketEngineClient::CheckReady() const {
 template <typename Request>
 Result<> SocketEngineClient::Send(std::uint64_t call, const Request& request) {
   const std::lock_guard lock(send_mutex_);
-  Result<> sent = socket_.Send(encoder_.Encode(call, request));
+  TraceSpan span(send_lane_, TraceLabel::kWireSend);
+  const std::span<const std::byte> frame = encoder_.Encode(call, request);
+  span.SetValue(0, std::ssize(frame));
+  Result<> sent = socket_.Send(frame);
   // The stream may be cut inside a frame: the connection is of no more use.
   if (!sent) socket_.ShutDown();
   return sent;
@@ -168,6 +177,7 @@ Error SocketEngineClient::ReadUntilTheEnd() {
     Result<std::optional<std::span<const std::byte>>> frame = socket_.Receive();
     if (!frame) return std::move(frame).error();
     if (!*frame) return Error{ErrorCode::kUnavailable, "the engine closed its connection"};
+    const TraceSpan span(receive_lane_, TraceLabel::kWireReceive, static_cast<std::int32_t>((*frame)->size()));
     Result<Message> message = Decode(**frame);
     if (!message) return std::move(message).error();
     if (Result<> handled = Handle(*std::move(message)); !handled) return std::move(handled).error();
@@ -204,7 +214,8 @@ Result<> SocketEngineClient::Handle(Message message) {
     lock.unlock();
     return HandleEvents(std::move(*events));
   }
-  if (std::holds_alternative<Status>(message.body) || std::holds_alternative<EngineStats>(message.body)) {
+  if (std::holds_alternative<Status>(message.body) || std::holds_alternative<EngineStats>(message.body) ||
+      std::holds_alternative<TraceBatch>(message.body)) {
     auto* status = std::get_if<Status>(&message.body);
     if (message.call == 0) {  // not an answer: loading failed
       if (status == nullptr || *status || state_ != State::kLoading) {

@@ -43,6 +43,8 @@ class SocketEngineClient final : public EngineClient {
     // Where events go, when they outlive the connection; it is then not closed with it. Null: an inbox of its
     // own.
     EventInbox* inbox = nullptr;
+    // Where it shows what it sends and receives; outlives the client. Null: nowhere.
+    Tracer* tracer = nullptr;
   };
 
   // Starts the conversation; the engine may still be loading (see Info).
@@ -55,6 +57,7 @@ class SocketEngineClient final : public EngineClient {
   Result<EngineInfo> Info() override;
   Result<EngineStats> Stats() override;
   Result<> ResetPrefixCache() override;
+  Result<TraceBatch> Trace(TraceCommand command) override;
 
   // Ends the connection from this side; on_closed follows.
   void Disconnect() { socket_.ShutDown(); }
@@ -100,7 +103,9 @@ class SocketEngineClient final : public EngineClient {
   EventInbox own_inbox_;
   EventInbox* const inbox_;
 
-  std::mutex send_mutex_;  // guards encoder_ and the sending side of socket_
+  TraceLane* const send_lane_;
+  TraceLane* const receive_lane_;
+  std::mutex send_mutex_;  // guards encoder_ and the sending side of socket_, and makes way for one span at a time
   Encoder encoder_;
 
   mutable std::mutex mutex_;  // guards everything below

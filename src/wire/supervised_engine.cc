@@ -15,8 +15,11 @@ namespace quire::wire {
 
 using std::chrono::milliseconds;
 
-SupervisedEngine::SupervisedEngine(SupervisorConfig config, Observer observer)
-    : config_(std::move(config)), observer_(std::move(observer)), wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+SupervisedEngine::SupervisedEngine(SupervisorConfig config, Observer observer, Tracer* tracer)
+    : config_(std::move(config)),
+      observer_(std::move(observer)),
+      tracer_(tracer),
+      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void SupervisedEngine::Start() {
   CHECK(!supervisor_.joinable());
@@ -70,6 +73,11 @@ Result<> SupervisedEngine::ResetPrefixCache() {
   return client->ResetPrefixCache();
 }
 
+Result<TraceBatch> SupervisedEngine::Trace(TraceCommand command) {
+  QUIRE_TRY(const auto client, Current());
+  return client->Trace(command);
+}
+
 std::optional<Error> SupervisedEngine::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
@@ -110,6 +118,7 @@ std::optional<SupervisedEngine::Death> SupervisedEngine::RunOnce() {
   options.call_timeout = config_.call_timeout;
   options.silence_max = config_.silence_max;
   options.inbox = &inbox_;
+  options.tracer = tracer_;
   options.on_progress = observer_.on_progress;
   options.on_ready = [this](const EngineInfo& info) {
     {

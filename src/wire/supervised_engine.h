@@ -62,8 +62,8 @@ class SupervisedEngine final : public EngineClient {
     std::function<void(const EngineDeath&)> on_death;
   };
 
-  // Calls give kUnavailable until Start.
-  SupervisedEngine(SupervisorConfig config, Observer observer);
+  // Calls give kUnavailable until Start. `tracer`: as in SocketEngineClient::Options.
+  SupervisedEngine(SupervisorConfig config, Observer observer, Tracer* tracer = nullptr);
   // Asks the process to end, and sees to it that it does.
   ~SupervisedEngine() override;
 
@@ -76,6 +76,7 @@ class SupervisedEngine final : public EngineClient {
   Result<EngineInfo> Info() override;
   Result<EngineStats> Stats() override;
   Result<> ResetPrefixCache() override;
+  Result<TraceBatch> Trace(TraceCommand command) override;
 
   // Why the engine is gone for good; nothing while it is not.
   std::optional<Error> failure() const;
@@ -113,6 +114,7 @@ class SupervisedEngine final : public EngineClient {
 
   const SupervisorConfig config_;
   const Observer observer_;
+  Tracer* const tracer_;
   EventInbox inbox_;
   UniqueFd wake_fd_;  // an eventfd: the connection ended, or the end is asked for
 

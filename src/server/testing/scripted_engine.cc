@@ -60,6 +60,7 @@ std::optional<std::vector<EngineEvent>> ScriptedEngine::Next(std::chrono::nanose
 }
 
 void ScriptedEngine::StepLocked(std::vector<EngineEvent>* events) {
+  const TraceSpan span(lane_, TraceLabel::kStep);
   ++stats_.steps;
   std::uint64_t step_tokens = 0;
   for (auto it = running_.begin(); it != running_.end();) {
@@ -165,6 +166,14 @@ Result<> ScriptedEngine::ResetPrefixCache() {
   const std::lock_guard lock(mutex_);
   ++num_resets_;
   return {};
+}
+
+Result<TraceBatch> ScriptedEngine::Trace(TraceCommand command) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (dead_ || gone_) return Fail(ErrorCode::kUnavailable, "the engine is starting");
+  }
+  return tracer_.Apply(command);
 }
 
 void ScriptedEngine::Hold(bool held) {

@@ -42,6 +42,7 @@ class ScriptedEngine final : public EngineClient {
   Result<EngineInfo> Info() override;
   Result<EngineStats> Stats() override;
   Result<> ResetPrefixCache() override;
+  Result<TraceBatch> Trace(TraceCommand command) override;
 
   // While it is held nothing is generated.
   void Hold(bool held);
@@ -84,6 +85,9 @@ class ScriptedEngine final : public EngineClient {
   PositionLogprobs MakeLogprobs(TokenId id, int num_top) const;
 
   const Options options_;
+  const SteadyClock clock_;
+  Tracer tracer_{&clock_};
+  TraceLane* const lane_ = tracer_.Lane("scripted engine");
   mutable std::mutex mutex_;  // guards everything below
   std::condition_variable wake_;
   Scripter scripter_;

@@ -87,6 +87,8 @@ class FakeEngine final : public EngineClient {
     return {};
   }
 
+  Result<TraceBatch> Trace(TraceCommand command) override { return tracer_.Apply(command); }
+
   // No steps until Release.
   void Hold() {
     const std::lock_guard lock(mutex_);
@@ -114,6 +116,7 @@ class FakeEngine final : public EngineClient {
   static constexpr int kAborted = -1;
 
   void Step(std::vector<EngineEvent>* events) {
+    const TraceSpan span(lane_, TraceLabel::kStep, static_cast<std::int32_t>(running_.size()));
     for (auto it = running_.begin(); it != running_.end();) {
       const GenerateRequest& request = it->second.request;
       bool done = true;
@@ -133,6 +136,10 @@ class FakeEngine final : public EngineClient {
       it = done ? running_.erase(it) : std::next(it);
     }
   }
+
+  const SteadyClock clock_;
+  Tracer tracer_{&clock_};
+  TraceLane* const lane_ = tracer_.Lane("fake engine");
 
   std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
