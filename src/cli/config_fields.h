@@ -118,6 +118,13 @@ void VisitFields(Config& config, Visitor& visitor) {
   visitor.Field("max-unread-output", config.unread_output_bytes_max,
                 "output held for a client that does not read, before its request is aborted");
   visitor.Field("http-threads", config.worker_threads, "threads that parse, render templates and tokenise");
+  visitor.Field("trace", config.trace,
+                "file for a trace of everything that the server and its engine do, for Perfetto; empty: none");
+  visitor.Field("profile-dir", config.profile_dir, "folder where POST /start_profile writes such a trace");
+  visitor.Field("max-trace-size", config.trace_bytes_max, "largest trace; then it ends");
+  visitor.Field("otlp-traces-endpoint", config.otlp_traces_endpoint,
+                "collector that gets a span of each request (OTLP over HTTP, JSON), such as "
+                "http://127.0.0.1:4318/v1/traces; empty: none");
   visitor.Field("idle-timeout", config.idle_timeout, "how long a connection may wait for its next request");
   visitor.Field("header-timeout", config.header_timeout, "how long the head of a request may take to arrive");
   visitor.Field("body-timeout", config.body_timeout, "how long the body of a request may take to arrive");

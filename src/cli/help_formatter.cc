@@ -136,6 +136,7 @@ std::string FlagOfField(std::string_view field) {
       {"body_bytes_max", "max-body-size"},
       {"all_bodies_bytes_max", "max-total-body-size"},
       {"header_bytes_max", "max-header-size"},
+      {"trace_bytes_max", "max-trace-size"},
       {"header_fields_max", "max-header-fields"},
       {"unread_output_bytes_max", "max-unread-output"},
       {"worker_threads", "http-threads"},

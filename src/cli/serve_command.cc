@@ -123,13 +123,18 @@ Result<> ServeOne(ServeFlags flags) {
   observer.on_progress = [&](const wire::LoadProgress& progress) { narrator.OnProgress(progress); };
   observer.on_ready = [&](const EngineInfo& info) { narrator.OnReady(info); };
   observer.on_death = [&](const wire::EngineDeath& death) { narrator.OnDeath(death); };
-  wire::SupervisedEngine engine(EngineProcess(flags.engine, flags.supervisor, flags.log_level), std::move(observer));
+  Tracer tracer(&clock);
+  wire::SupervisedEngine engine(EngineProcess(flags.engine, flags.supervisor, flags.log_level), std::move(observer),
+                                &tracer);
   model.engine = &engine;
   // The engine starts when all that the front end can refuse is in order, and the address is had.
-  const Result<> served = server::Run(flags.server, std::move(model), [&](const std::string& url) {
-    narrator.OnListening(url);
-    engine.Start();
-  });
+  const Result<> served = server::Run(
+      flags.server, std::move(model),
+      [&](const std::string& url) {
+        narrator.OnListening(url);
+        engine.Start();
+      },
+      &tracer);
   // PROC-02: an engine that is gone for good makes the whole program fail, and says why.
   if (auto failure = engine.failure()) return std::unexpected(*std::move(failure));
   return served;

@@ -22,6 +22,7 @@ struct RequestHead {
   std::string_view content_type;
   std::string_view content_encoding;
   std::string_view request_id;  // X-Request-Id
+  std::string_view traceparent, tracestate;
 };
 
 class AccessControl {

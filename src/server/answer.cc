@@ -1,6 +1,7 @@
 #include "server/answer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -13,12 +14,14 @@ std::string SseEvent(std::string_view data) {
   return fmt::format("data: {}\n\n", data);
 }
 
-Answer::Answer(GenerationSpec spec, const text::Tokenizer* tokenizer, Metrics* metrics, TimePoint arrival)
+Answer::Answer(GenerationSpec spec, const text::Tokenizer* tokenizer, const Observers& observers, RequestOrigin origin)
     : spec_(std::move(spec)),
       tokenizer_(tokenizer),
-      metrics_(metrics),
-      arrival_(arrival),
-      json_(&spec_, tokenizer),
+      metrics_(observers.metrics),
+      spans_(observers.spans),
+      clock_(observers.clock),
+      origin_(std::move(origin)),
+      json_(&spec_, tokenizer, &origin_.arrival),
       prompt_logprobs_(spec_.prompts.size()),
       cached_tokens_(spec_.prompts.size(), 0) {
   ChoiceOptions options;
@@ -51,6 +54,10 @@ GenerateRequest Answer::MakeRequest(int prompt, RequestId id) const {
   request.stop.max_tokens = prepared.max_tokens;
   request.cache_salt = spec_.cache_salt;
   return request;
+}
+
+void Answer::NoteSubmission(int prompt, const Submission& submission) {
+  for (int i = 0; i < spec_.sampling.n; ++i) ChoiceOf(prompt, i).timings.submission = submission;
 }
 
 Answer::Choice& Answer::ChoiceOf(int prompt, int choice) {
@@ -108,12 +115,13 @@ bool Answer::OnEvent(int prompt, const EngineEvent& event, TimePoint now, std::s
   choice.output.Push(event);
   ObserveTokens(&choice, event, now);
   const bool is_finished = choice.output.finish_reason() != FinishReason::kNone;
-  if (spec_.stream) StreamChoice(&choice, out);
-  if (!spec_.stream) Collect(&choice);
   if (is_finished) {
     --num_unfinished_;
-    ObserveFinish(choice, event, now);
+    ObserveFinish(&choice, now);
   }
+  if (spec_.stream) StreamChoice(&choice, out);
+  if (!spec_.stream) Collect(&choice);
+  if (num_unfinished_ == 0) ExportSpan();
   return is_finished && event.finish_reason == FinishReason::kNone;
 }
 
@@ -131,9 +139,12 @@ void Answer::FinishWithoutEngine(std::string* out) {
 void Answer::Fail(ApiError error) {
   if (is_done()) return;
   error_ = std::move(error);
-  for (const Choice& choice : choices_) {
-    if (choice.output.finish_reason() == FinishReason::kNone) metrics_->ObserveFailure(error_->status == 503);
+  for (Choice& choice : choices_) {
+    if (choice.output.finish_reason() != FinishReason::kNone) continue;
+    choice.timings.ended = clock_->Now();
+    metrics_->ObserveFailure(error_->status == 503);
   }
+  ExportSpan();
 }
 
 std::string Answer::EchoText(int prompt) const {
@@ -188,6 +199,7 @@ void Answer::StreamChoice(Choice* choice, std::string* out) {
   view.tokens = tokens;
   view.finish_reason = finish;
   view.stop_reason = &choice->output.stop_reason();
+  if (spec_.return_timings && finish != FinishReason::kNone) view.timings = &choice->timings;
   out->append(SseEvent(json_.Chunk(view, ChunkUsage(*choice, choice->output.num_tokens()))));
 }
 
@@ -235,28 +247,54 @@ Reply Answer::Body() const {
                                  .finish_reason = choice->output.finish_reason(),
                                  .stop_reason = &choice->output.stop_reason(),
                                  .prompt_ids = spec_.prompts[prompt].ids,
-                                 .prompt_logprobs = spec_.prompt_logprobs ? &prompt_logprobs_[prompt] : nullptr});
+                                 .prompt_logprobs = spec_.prompt_logprobs ? &prompt_logprobs_[prompt] : nullptr,
+                                 .timings = spec_.return_timings ? &choice->timings : nullptr});
     }
   }
   return Reply{.body = json_.Body(views, TotalUsage())};
 }
 
 void Answer::ObserveTokens(Choice* choice, const EngineEvent& event, TimePoint now) {
+  const TimePoint last_token = choice->timings.engine.last_token;
+  choice->timings.engine = event.times;
+  choice->timings.num_tokens = choice->output.num_tokens();
   if (event.tokens.empty()) return;
-  if (choice->last_token == TimePoint{}) {
-    metrics_->ObserveTimeToFirstToken(Seconds(now - arrival_));
-  } else {
-    metrics_->ObserveInterTokenLatency(Seconds(now - choice->last_token));
+  // Gaps are the engine's; those between tokens that came in one event are known together only.
+  auto num_gaps = std::ssize(event.tokens);
+  Duration gaps = event.times.last_token - last_token;
+  if (choice->timings.first_token == TimePoint{}) {
+    choice->timings.first_token = now;
+    metrics_->ObserveTimeToFirstToken(Seconds(now - origin_.arrival.at));
+    --num_gaps;
+    gaps = event.times.last_token - event.times.first_token;
   }
-  choice->last_token = now;
+  if (num_gaps > 0) metrics_->ObserveInterTokenLatency(Seconds(gaps) / static_cast<double>(num_gaps), num_gaps);
 }
 
-void Answer::ObserveFinish(const Choice& choice, const EngineEvent& event, TimePoint now) {
-  metrics_->ObserveFinish({.reason = choice.output.finish_reason(),
-                           .generation_tokens = choice.output.num_tokens(),
-                           .end_to_end_s = Seconds(now - arrival_),
-                           // A choice that a stop string ended has no stamps of the engine's.
-                           .times = event.finish_reason != FinishReason::kNone ? &event.times : nullptr});
+void Answer::ObserveFinish(Choice* choice, TimePoint now) {
+  ChoiceTimings& timings = choice->timings;
+  timings.ended = now;
+  const auto prompt = static_cast<std::size_t>(choice->prompt);
+  metrics_->ObserveFinish(
+      {.reason = choice->output.finish_reason(),
+       .generation_tokens = timings.num_tokens,
+       .computed_prompt_tokens = static_cast<int>(spec_.prompts[prompt].ids.size()) - cached_tokens_[prompt],
+       .end_to_end_s = Seconds(now - origin_.arrival.at),
+       .times = &timings.engine});
+  if (!is_prompt_done(choice->prompt)) return;
+  int most = 0;
+  for (const Choice& other : choices_) {
+    if (other.prompt == choice->prompt) most = std::max(most, other.timings.num_tokens);
+  }
+  metrics_->ObserveMostGenerated(most);
+}
+
+void Answer::ExportSpan() const {
+  if (spans_ == nullptr || !IsSampled(origin_)) return;
+  std::vector<ChoiceTimings> choices;
+  choices.reserve(choices_.size());
+  for (const Choice& choice : choices_) choices.push_back(choice.timings);
+  spans_->Push(MakeRequestSpan(spec_, origin_, TotalUsage(), choices, error_ ? error_->message : ""));
 }
 
 }  // namespace quire::server

@@ -14,14 +14,23 @@
 #include "server/metrics.h"
 #include "server/prepare.h"
 #include "server/reply.h"
+#include "server/request_span.h"
+#include "server/span_exporter.h"
+#include "server/timings.h"
 
 namespace quire::server {
 
 class Answer {
  public:
-  // `arrival` is when the request came, before it was tokenised. `tokenizer` and `metrics` outlive the
-  // answer.
-  Answer(GenerationSpec spec, const text::Tokenizer* tokenizer, Metrics* metrics, TimePoint arrival);
+  // What is told about the answer besides the answer; all outlive it.
+  struct Observers {
+    Metrics* metrics = nullptr;
+    SpanExporter* spans = nullptr;  // or null
+    const Clock* clock = nullptr;
+  };
+  // `origin` says when the request came, before it was tokenised, and whose span it belongs to. `tokenizer` outlives
+  // the answer.
+  Answer(GenerationSpec spec, const text::Tokenizer* tokenizer, const Observers& observers, RequestOrigin origin);
 
   Answer(const Answer&) = delete;
   Answer& operator=(const Answer&) = delete;
@@ -30,6 +39,8 @@ class Answer {
 
   // What the engine is asked for the prompt with this index.
   GenerateRequest MakeRequest(int prompt, RequestId id) const;
+  // That prompt has been submitted.
+  void NoteSubmission(int prompt, const Submission& submission);
 
   // Takes an event of that prompt which reached the front end at `now`. In streams, appends server-sent
   // events. True when a stop string has just ended its choice, which the engine does not know.
@@ -57,7 +68,7 @@ class Answer {
     bool is_started = false;  // its first chunk was written
     std::string text;         // not streamed: all of it
     std::vector<OutputToken> tokens;
-    TimePoint last_token{};  // when its last event with tokens came
+    ChoiceTimings timings;
   };
 
   Choice& ChoiceOf(int prompt, int choice);
@@ -66,7 +77,9 @@ class Answer {
   void StreamChoice(Choice* choice, std::string* out);
   void Collect(Choice* choice);
   void ObserveTokens(Choice* choice, const EngineEvent& event, TimePoint now);
-  void ObserveFinish(const Choice& choice, const EngineEvent& event, TimePoint now);
+  void ObserveFinish(Choice* choice, TimePoint now);
+  // Everything has ended.
+  void ExportSpan() const;
   void KeepPromptLogprobs(int prompt, const EngineEvent& event);
   std::string EchoText(int prompt) const;
   std::vector<OutputToken> EchoTokens(int prompt) const;
@@ -76,7 +89,9 @@ class Answer {
   GenerationSpec spec_;
   const text::Tokenizer* tokenizer_;
   Metrics* metrics_;
-  TimePoint arrival_;
+  SpanExporter* spans_;
+  const Clock* clock_;
+  const RequestOrigin origin_;
   AnswerJson json_;
   std::vector<Choice> choices_;                  // index = choice + prompt · n
   std::vector<PromptLogprobs> prompt_logprobs_;  // one for each prompt

@@ -113,6 +113,10 @@ void AnswerJson::WriteChoice(JsonWriter* writer, const ChoiceView& choice, bool 
     writer->Key("prompt_logprobs");
     WritePromptLogprobs(*choice.prompt_logprobs, prompt_style, writer);
   }
+  if (choice.timings != nullptr) {
+    writer->Key("timings");
+    WriteTimings(*choice.timings, *arrival_, writer);
+  }
   writer->EndObject();
 }
 

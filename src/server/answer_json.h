@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "server/choice_output.h"
 #include "server/prepare.h"
+#include "server/timings.h"
 
 namespace quire::server {
 
@@ -32,11 +33,13 @@ struct ChoiceView {
   const StopReason* stop_reason = nullptr;
   std::span<const TokenId> prompt_ids;              // with return_token_ids, where the prompt belongs
   const PromptLogprobs* prompt_logprobs = nullptr;  // with prompt_logprobs, never in streams
+  const ChoiceTimings* timings = nullptr;           // with return_timings, when the choice has ended
 };
 
 class AnswerJson {
  public:
-  AnswerJson(const GenerationSpec* spec, const text::Tokenizer* tokenizer) : spec_(spec), tokenizer_(tokenizer) {}
+  AnswerJson(const GenerationSpec* spec, const text::Tokenizer* tokenizer, const Arrival* arrival)
+      : spec_(spec), tokenizer_(tokenizer), arrival_(arrival) {}
 
   // The first chunk of a choice of a chat: role and no text.
   std::string RoleChunk(const ChoiceView& choice, const std::optional<Usage>& usage) const;
@@ -53,6 +56,7 @@ class AnswerJson {
 
   const GenerationSpec* spec_;
   const text::Tokenizer* tokenizer_;
+  const Arrival* arrival_;
 };
 
 }  // namespace quire::server

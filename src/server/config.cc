@@ -1,5 +1,7 @@
 #include "server/config.h"
 
+#include "server/http_post.h"
+
 namespace quire::server {
 namespace {
 
@@ -34,6 +36,9 @@ Result<> ServerConfig::Validate() const {
   QUIRE_TRY_VOID(CheckTime("write_timeout", write_timeout, 1));
   QUIRE_TRY_VOID(CheckTime("keep_alive_interval", keep_alive_interval, 0));
   QUIRE_TRY_VOID(CheckTime("drain_timeout", drain_timeout, 0));
+  QUIRE_TRY_VOID(CheckRange<std::size_t>("trace_bytes_max", trace_bytes_max, 4096, 1024 * kGigabyte));
+  if (profile_dir.empty()) return FailParam("profile_dir", "profile_dir must name a folder");
+  if (!otlp_traces_endpoint.empty()) QUIRE_TRY_VOID(ParseHttpUrl(otlp_traces_endpoint, "otlp_traces_endpoint"));
   for (const std::string& key : api_keys) {
     if (key.empty()) return FailParam("api_keys", "an API key must not be empty");
   }

@@ -44,6 +44,14 @@ struct ServerConfig {
   std::size_t unread_output_bytes_max = std::size_t{4} << 20;
   int worker_threads = 2;  // parse, render and tokenise
 
+  // A trace of everything from the start on: the file, in Chrome's format; "": none.
+  std::string trace;
+  // Where POST /start_profile writes its trace.
+  std::string profile_dir = "/tmp";
+  std::size_t trace_bytes_max = std::size_t{1} << 30;  // of a trace; then it ends
+  // Where spans of requests go, by OTLP over HTTP: "http://127.0.0.1:4318/v1/traces"; "": nowhere.
+  std::string otlp_traces_endpoint;
+
   std::chrono::milliseconds idle_timeout{75'000};         // between the requests of a connection
   std::chrono::milliseconds header_timeout{15'000};       // from the first byte of a request to the end of its headers
   std::chrono::milliseconds body_timeout{60'000};         // from the headers to the end of the body

@@ -136,6 +136,7 @@ constexpr FieldSpec<Fields> kTable[] = {
     {"stream", BoolField<Fields>{&Fields::stream}},
     {"stream_options", CustomField<Fields>{&ReadStreamOptions}},
     {"return_token_ids", BoolField<Fields>{&Fields::return_token_ids}},
+    {"return_timings", BoolField<Fields>{&Fields::return_timings}},
     {"return_tokens_as_token_ids", BoolField<Fields>{&Fields::return_tokens_as_token_ids}},
     {"cache_salt", CustomField<Fields>{&ReadCacheSalt}},
 

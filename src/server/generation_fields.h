@@ -48,6 +48,7 @@ struct GenerationFields {
   bool continuous_usage_stats = false;
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;
+  bool return_timings = false;
   std::string cache_salt;
 
   int num_choices() const { return static_cast<int>(n.value_or(1)); }

@@ -188,9 +188,10 @@ bool HttpServer::listens_on_loopback() const {
   return impl_->is_loopback;
 }
 
-void HttpServer::Run(Service* service, WorkerPool* workers) {
+void HttpServer::Run(Service* service, WorkerPool* workers, Tracer* tracer) {
   impl_->shared.service = service;
   impl_->shared.workers = workers;
+  impl_->shared.lane = tracer->Lane("HTTP");
   impl_->shared.on_idle = [this] { impl_->CheckDrained(); };
   asio::co_spawn(impl_->io, impl_->AcceptLoop(), asio::detached);
   impl_->io.run();

@@ -24,7 +24,7 @@ class HttpServer {
 
   // Serves in this thread until a drain is over or Stop is called. `service` and `workers` outlive the call, and the
   // workers' jobs end before this object does.
-  void Run(Service* service, WorkerPool* workers);
+  void Run(Service* service, WorkerPool* workers, Tracer* tracer);
 
   // From any thread, before or during Run. Drain: see Server. Stop: at once.
   void Drain();

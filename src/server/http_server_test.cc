@@ -529,6 +529,17 @@ TEST_F(HttpServerTest, MetricsCount) {
     EXPECT_THAT(text, HasSubstr(line + "\n"));
   }
   EXPECT_THAT(text, Not(HasSubstr("nan")));
+  // Also of the choices that a stop string ends, which the engine does not know of.
+  ASSERT_EQ(Post("/v1/completions", R"({"prompt":"abc","max_tokens":12,"stop":"lo"})").status, 200);
+  const std::string more = Connect().Get("/metrics").body;
+  for (const char* name :
+       {"vllm:request_queue_time_seconds", "vllm:request_prefill_time_seconds", "vllm:request_decode_time_seconds",
+        "vllm:request_inference_time_seconds", "vllm:request_time_per_output_token_seconds",
+        "vllm:e2e_request_latency_seconds", "vllm:request_prompt_tokens", "vllm:request_generation_tokens",
+        "vllm:request_max_num_generation_tokens", "vllm:request_prefill_kv_computed_tokens",
+        "vllm:request_params_max_tokens", "vllm:request_num_preemptions"}) {
+    EXPECT_THAT(more, HasSubstr(name + ("_count" + labels) + " 11\n"));
+  }
 }
 
 TEST(ServerConfigTest, RefusesNonsense) {
@@ -536,6 +547,9 @@ TEST(ServerConfigTest, RefusesNonsense) {
   EXPECT_EQ(ServerConfig{.port = 70000}.Validate().error().param, "port");
   EXPECT_EQ(ServerConfig{.api_keys = {""}}.Validate().error().param, "api_keys");
   EXPECT_EQ(ServerConfig{.requests_max = 0}.Validate().error().param, "requests_max");
+  EXPECT_EQ(ServerConfig{.profile_dir = ""}.Validate().error().param, "profile_dir");
+  EXPECT_EQ(ServerConfig{.trace_bytes_max = 1}.Validate().error().param, "trace_bytes_max");
+  EXPECT_EQ(ServerConfig{.otlp_traces_endpoint = "collector"}.Validate().error().param, "otlp_traces_endpoint");
 }
 
 }  // namespace

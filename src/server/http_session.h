@@ -35,11 +35,13 @@ struct SessionShared {
   const ServerConfig* config = nullptr;
   Service* service = nullptr;
   WorkerPool* workers = nullptr;
-  bool is_draining = false;       // connections end after their request
-  bool is_aborting = false;       // requests end with an error now
-  int num_busy = 0;               // sessions in the middle of a request
-  std::size_t body_bytes = 0;     // of all requests that are being read or prepared
-  std::function<void()> on_idle;  // a session went out of its request
+  TraceLane* lane = nullptr;       // of the I/O thread; or null
+  std::uint32_t num_requests = 0;  // so far, for traces
+  bool is_draining = false;        // connections end after their request
+  bool is_aborting = false;        // requests end with an error now
+  int num_busy = 0;                // sessions in the middle of a request
+  std::size_t body_bytes = 0;      // of all requests that are being read or prepared
+  std::function<void()> on_idle;   // a session went out of its request
 };
 
 // Wakes one coroutine of the I/O thread. A Set before the Wait is not lost.
@@ -81,7 +83,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     bool is_head = false;  // HEAD: no body in the answer
     bool is_http_1_0 = false;
     std::string_view handler = "other";  // for metrics
-    TimePoint arrival;
+    RequestOrigin origin;
+    std::uint32_t number = 0;  // of the server's requests
     int status = 0;
   };
 

@@ -301,7 +301,6 @@ inline HttpSession::Exchange HttpSession::MakeExchange(const Parser& parser) con
   const auto& request = parser.get();
   const auto view = [](beast::string_view text) { return std::string_view(text.data(), text.size()); };
   Exchange exchange;
-  exchange.arrival = shared_->service->clock().Now();
   exchange.head.method = view(request.method_string());
   exchange.head.target = view(request.target());
   exchange.head.host = view(request[http::field::host]);
@@ -312,6 +311,10 @@ inline HttpSession::Exchange HttpSession::MakeExchange(const Parser& parser) con
   exchange.head.content_type = view(request[http::field::content_type]);
   exchange.head.content_encoding = view(request[http::field::content_encoding]);
   exchange.head.request_id = view(request["X-Request-Id"]);
+  exchange.head.traceparent = view(request["traceparent"]);
+  exchange.head.tracestate = view(request["tracestate"]);
+  exchange.origin = shared_->service->OriginOf(exchange.head);
+  exchange.number = shared_->num_requests++;
   exchange.request_id = RequestIdOf(exchange.head.request_id);
   exchange.is_http_1_0 = request.version() < 11;
   exchange.keep_alive = parser.keep_alive() && !exchange.is_http_1_0;
@@ -330,7 +333,14 @@ inline asio::awaitable<bool> HttpSession::ServeOne() {
   ReleaseBodyBytes();
   --shared_->num_busy;
   if (exchange.status != 0) {
-    const double seconds = Seconds(shared_->service->clock().Now() - exchange.arrival);
+    const Duration duration = shared_->service->clock().Now() - exchange.origin.arrival.at;
+    const double seconds = Seconds(duration);
+    if (shared_->lane != nullptr && shared_->lane->is_on()) {
+      shared_->lane->Add({.begin = exchange.origin.arrival.at,
+                          .duration = duration,
+                          .label = TraceLabel::kHttpRequest,
+                          .values = {static_cast<std::int32_t>(exchange.number), exchange.status, 0}});
+    }
     shared_->service->metrics().ObserveHttp(exchange.handler, exchange.is_head ? "HEAD" : exchange.head.method,
                                             exchange.status, seconds);
     spdlog::debug("{} {} {} in {:.1f} ms", exchange.handler, exchange.request_id, exchange.status, seconds * 1e3);
@@ -400,6 +410,8 @@ inline asio::awaitable<bool> HttpSession::DispatchRoute(Service::Admitted* admit
     case RouteId::kResetPrefixCache:
     case RouteId::kLoadModel:
     case RouteId::kUnloadModel:
+    case RouteId::kStartProfile:
+    case RouteId::kStopProfile:
       co_return co_await HandleSlow(match, parser, exchange);
     case RouteId::kCompletions:
     case RouteId::kChatCompletions:
@@ -488,7 +500,7 @@ inline asio::awaitable<bool> HttpSession::Generate(Service::Admitted* admitted, 
   const SteadyTime deadline = std::chrono::steady_clock::now() + service.models().config().wait_timeout;
   Service::ModelAccess access = MakeAccess();
   const std::function<Started()> job = [&] {
-    return service.StartGeneration(route, body, exchange->request_id, exchange->arrival, box, &access);
+    return service.StartGeneration(route, body, exchange->request_id, exchange->origin, box, &access);
   };
   std::optional<Started> started;
   while (!started) {
@@ -523,7 +535,11 @@ inline asio::awaitable<bool> HttpSession::PumpGeneration(Generation* generation,
   std::string out = generation->TakeStart();
   while (true) {
     EventBox::Content content = box->Take();
-    generation->Take(std::move(content.events), &out);
+    if (!content.events.empty()) {
+      TraceSpan span(shared_->lane, TraceLabel::kHttpFormat, static_cast<std::int32_t>(content.events.size()));
+      generation->Take(std::move(content.events), &out);
+      span.SetValue(1, std::ssize(out));
+    }
     if (is_disconnected_) {
       generation->Fail({.status = 503, .message = "the client has gone"});  // for the metrics: nobody reads it
       co_return false;

@@ -10,7 +10,10 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <vector>
+
+#include "api/intervals.h"
 
 namespace quire::server {
 namespace {
@@ -142,6 +145,8 @@ struct Metrics::Impl {
   Follower prompt_tokens{&AddCounter("vllm:prompt_tokens_total", "Prompt tokens processed.")};
   Follower cached_tokens{&AddCounter("vllm:prompt_tokens_cached_total", "Prompt tokens taken from the cache.")};
   Follower generation_tokens{&AddCounter("vllm:generation_tokens_total", "Tokens generated.")};
+  Follower exported_spans{&AddCounter("quire:otlp_spans_exported_total", "Spans that the collector has taken.")};
+  Follower dropped_spans{&AddCounter("quire:otlp_spans_dropped_total", "Spans that found no place or no collector.")};
   Counter& stop = AddFinish("stop");
   Counter& length = AddFinish("length");
   Counter& abort = AddFinish("abort");
@@ -168,6 +173,11 @@ struct Metrics::Impl {
       AddHistogram("vllm:request_prompt_tokens", "Prompt tokens of a request.", max_model_len_buckets);
   Histogram& request_generation =
       AddHistogram("vllm:request_generation_tokens", "Tokens generated for a choice.", max_model_len_buckets);
+  Histogram& most_generated = AddHistogram("vllm:request_max_num_generation_tokens",
+                                           "Tokens of the longest choice of a request.", max_model_len_buckets);
+  Histogram& computed_prompt =
+      AddHistogram("vllm:request_prefill_kv_computed_tokens",
+                   "Prompt tokens of a choice that were computed, not taken from the cache.", max_model_len_buckets);
   Histogram& request_max_tokens =
       AddHistogram("vllm:request_params_max_tokens", "max_tokens of a request.", max_model_len_buckets);
   Histogram& request_preemptions =
@@ -201,8 +211,11 @@ void Metrics::ObserveRequest(int prompt_tokens, int n, int max_tokens) {
 void Metrics::ObserveTimeToFirstToken(double seconds) {
   impl_->first_token.Observe(seconds);
 }
-void Metrics::ObserveInterTokenLatency(double seconds) {
-  impl_->inter_token.Observe(seconds);
+void Metrics::ObserveInterTokenLatency(double seconds, std::int64_t count) {
+  for (; count > 0; --count) impl_->inter_token.Observe(seconds);
+}
+void Metrics::ObserveMostGenerated(int generation_tokens) {
+  impl_->most_generated.Observe(generation_tokens);
 }
 
 void Metrics::ObserveFinish(const FinishRecord& record) {
@@ -224,14 +237,17 @@ void Metrics::ObserveFinish(const FinishRecord& record) {
   impl_->end_to_end.Observe(record.end_to_end_s);
   impl_->request_generation.Observe(record.generation_tokens);
   if (record.times == nullptr) return;
-  const RequestTimes& times = *record.times;
-  impl_->queue.Observe(Seconds(times.last_scheduled - times.queued));
-  impl_->inference.Observe(Seconds(times.last_token - times.last_scheduled));
-  impl_->prefill.Observe(Seconds(times.first_token - times.last_scheduled));
-  const double decode = Seconds(times.last_token - times.first_token);
-  impl_->decode.Observe(decode);
-  impl_->request_preemptions.Observe(times.num_preemptions);
-  if (record.generation_tokens > 1) impl_->per_token.Observe(decode / (record.generation_tokens - 1));
+  const RequestIntervals intervals = DeriveIntervals(*record.times, record.generation_tokens);
+  const auto observe = [](Histogram& histogram, std::optional<double> seconds) {
+    if (seconds) histogram.Observe(*seconds);
+  };
+  observe(impl_->queue, intervals.queue);
+  observe(impl_->prefill, intervals.prefill);
+  observe(impl_->decode, intervals.decode);
+  observe(impl_->inference, intervals.inference);
+  observe(impl_->per_token, intervals.time_per_output_token);
+  impl_->computed_prompt.Observe(record.computed_prompt_tokens);
+  impl_->request_preemptions.Observe(record.times->num_preemptions);
 }
 
 void Metrics::ObserveFailure(bool aborted) {
@@ -291,6 +307,12 @@ void Metrics::Update(const EngineStats& stats) {
                                           static_cast<double>(stats.step_tokens_sum - impl_->step_tokens_sum));
   impl_->step_tokens = stats.step_tokens_histogram;
   impl_->step_tokens_sum = stats.step_tokens_sum;
+}
+
+void Metrics::UpdateSpans(std::uint64_t exported, std::uint64_t dropped) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->exported_spans.Update(exported);
+  impl_->dropped_spans.Update(dropped);
 }
 
 void Metrics::SetInfo(const EngineInfo& info) {

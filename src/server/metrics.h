@@ -2,6 +2,7 @@
 // itself; what only the engine knows is taken from EngineStats. Safe from any thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,8 +16,9 @@ namespace quire::server {
 struct FinishRecord {
   FinishReason reason = FinishReason::kStop;
   int generation_tokens = 0;
+  int computed_prompt_tokens = 0;  // not taken from the cache
   double end_to_end_s = 0;
-  const RequestTimes* times = nullptr;  // the engine's stamps, when it ended the choice
+  const RequestTimes* times = nullptr;  // the engine's stamps
 };
 
 class Metrics {
@@ -28,8 +30,11 @@ class Metrics {
   // One prompt of a request, before it is submitted.
   void ObserveRequest(int prompt_tokens, int n, int max_tokens);
   void ObserveTimeToFirstToken(double seconds);
-  void ObserveInterTokenLatency(double seconds);
+  // `count` of them, which are alike.
+  void ObserveInterTokenLatency(double seconds, std::int64_t count);
   void ObserveFinish(const FinishRecord& record);
+  // The longest of the choices of a prompt, in tokens.
+  void ObserveMostGenerated(int generation_tokens);
   // A choice that got an error, or that was aborted.
   void ObserveFailure(bool aborted);
   void ObserveHttp(std::string_view handler, std::string_view method, int status, double seconds);
@@ -38,6 +43,8 @@ class Metrics {
   // the counters here go on.
   void Update(const EngineStats& stats);
   void SetInfo(const EngineInfo& info);
+  // Counts of spans since the start.
+  void UpdateSpans(std::uint64_t exported, std::uint64_t dropped);
 
   // The text format of Prometheus, version 0.0.4.
   std::string Serialize() const;

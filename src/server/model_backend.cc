@@ -17,12 +17,15 @@ std::uint64_t HashText(std::string_view text) {
 }  // namespace
 
 ModelBackend::ModelBackend(ServedModel model, const ServerConfig* config, Metrics* metrics, const Clock* clock,
-                           std::function<void(bool is_gone)> on_change)
+                           std::function<void(bool is_gone)> on_change, Profiler* profiler)
     : model_(std::move(model)),
       config_(config),
       metrics_(metrics),
-      tracker_(model_.engine, clock),
+      profiler_(profiler),
+      tracker_(model_.engine, clock,
+               profiler != nullptr ? profiler->Lane("engine events of " + model_.names.front()) : nullptr),
       monitor_(model_.engine, metrics, [on_change] { on_change(false); }) {
+  if (profiler_ != nullptr) profiler_->AddEngine("engine " + model_.names.front(), model_.engine);
   tracker_thread_ = std::thread([this, on_gone = std::move(on_change)] {
     tracker_.Run(stop_tracker_);
     if (tracker_.engine_gone()) on_gone(true);
@@ -30,6 +33,7 @@ ModelBackend::ModelBackend(ServedModel model, const ServerConfig* config, Metric
 }
 
 ModelBackend::~ModelBackend() {
+  if (profiler_ != nullptr) profiler_->RemoveEngine(model_.engine);
   stop_tracker_.store(true, std::memory_order_relaxed);
   tracker_thread_.join();
   monitor_.Stop();

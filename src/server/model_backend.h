@@ -13,16 +13,17 @@
 #include "server/engine_monitor.h"
 #include "server/metrics.h"
 #include "server/prepare.h"
+#include "server/profiler.h"
 #include "server/tracker.h"
 
 namespace quire::server {
 
 class ModelBackend {
  public:
-  // The pointers outlive the backend. `on_change` is called, by threads of the backend's own, when the engine becomes
+  // The pointers outlive the backend; with `profiler`, traces show its engine. `on_change` is called, by threads of the backend's own, when the engine becomes
   // ready or ceases to be, and when it is gone for good.
   ModelBackend(ServedModel model, const ServerConfig* config, Metrics* metrics, const Clock* clock,
-               std::function<void(bool is_gone)> on_change);
+               std::function<void(bool is_gone)> on_change, Profiler* profiler = nullptr);
   // Every request has been released. Ends the engine if the backend owns it, which may take seconds.
   ~ModelBackend();
   ModelBackend(const ModelBackend&) = delete;
@@ -49,6 +50,7 @@ class ModelBackend {
   const ServedModel model_;
   const ServerConfig* config_;
   Metrics* metrics_;
+  Profiler* profiler_;  // or null
 
   std::mutex mutex_;                                // guards the next two
   std::shared_ptr<const EngineInfo> context_info_;  // what context_ was made from

@@ -125,23 +125,25 @@ void ModelManager::Release(ModelLease::Ticket* ticket) {
 // ---- Callers -------------------------------------------------------------------------------------------------------
 
 ModelManager::ModelManager(ServedModel resident, const ServerConfig* server, const Clock* clock,
-                           std::function<void()> on_gone)
-    : server_(server), clock_(clock) {
+                           std::function<void()> on_gone, Profiler* profiler)
+    : server_(server), clock_(clock), profiler_(profiler) {
   ModelSpec spec{.names = resident.names, .load_at_start = true, .measure = {}, .load = {}};
   entries_.push_back(std::make_unique<ModelEntry>(std::move(spec), BucketLength(resident), nullptr));
   ModelEntry* entry = entries_.front().get();
   entry->state = ModelState::kLoaded;
   // The callback may come before the backend is here: what it asks is remembered by the backend itself.
-  entry->backend = std::make_unique<ModelBackend>(std::move(resident), server, &entry->metrics, clock,
-                                                  [on_gone = std::move(on_gone)](bool is_gone) {
-                                                    if (is_gone) on_gone();
-                                                  });
+  entry->backend = std::make_unique<ModelBackend>(
+      std::move(resident), server, &entry->metrics, clock,
+      [on_gone = std::move(on_gone)](bool is_gone) {
+        if (is_gone) on_gone();
+      },
+      profiler);
   resident_ = entry->backend.get();
 }
 
 ModelManager::ModelManager(const ModelsConfig& config, std::vector<ModelSpec> specs, const ServerConfig* server,
-                           const Clock* clock)
-    : config_(config), server_(server), clock_(clock) {
+                           const Clock* clock, Profiler* profiler)
+    : config_(config), server_(server), clock_(clock), profiler_(profiler) {
   for (ModelSpec& spec : specs) {
     const Metrics* others = entries_.empty() ? nullptr : &entries_.front()->metrics;
     entries_.push_back(std::make_unique<ModelEntry>(std::move(spec), kDefaultLength, others));
@@ -373,7 +375,7 @@ void ModelManager::Load(ModelEntry* entry, Lock* lock) {
   std::unique_ptr<ModelBackend> backend;
   if (model) {
     model->names = entry->spec.names;
-    backend = std::make_unique<ModelBackend>(*std::move(model), server_, &entry->metrics, clock_, on_change);
+    backend = std::make_unique<ModelBackend>(*std::move(model), server_, &entry->metrics, clock_, on_change, profiler_);
   }
   lock->lock();
   entry->backend = std::move(backend);

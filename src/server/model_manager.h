@@ -71,10 +71,11 @@ class ModelManager {
  public:
   // A server of one model, which has been loaded already but for its engine. `on_gone` is called when that is gone for
   // good. The pointers outlive the manager, here and below.
-  ModelManager(ServedModel resident, const ServerConfig* server, const Clock* clock, std::function<void()> on_gone);
+  ModelManager(ServedModel resident, const ServerConfig* server, const Clock* clock, std::function<void()> on_gone,
+               Profiler* profiler = nullptr);
   // A server of several. The configuration is valid, and every spec has a name that no other has.
-  ModelManager(const ModelsConfig& config, std::vector<ModelSpec> specs, const ServerConfig* server,
-               const Clock* clock);
+  ModelManager(const ModelsConfig& config, std::vector<ModelSpec> specs, const ServerConfig* server, const Clock* clock,
+               Profiler* profiler = nullptr);
   // All leases have gone. Unloads everything.
   ~ModelManager();
   ModelManager(const ModelManager&) = delete;
@@ -144,6 +145,7 @@ class ModelManager {
   const ModelsConfig config_;
   const ServerConfig* server_;
   const Clock* clock_;
+  Profiler* profiler_;                                // of the backends; or null
   std::vector<std::unique_ptr<ModelEntry>> entries_;  // fixed after construction; their contents are guarded
   ModelBackend* resident_ = nullptr;
 

@@ -66,6 +66,7 @@ GenerationSpec MakeSpec(const GenerationFields& fields, const ModelContext& mode
   }
   spec.return_token_ids = fields.return_token_ids;
   spec.return_tokens_as_token_ids = fields.return_tokens_as_token_ids;
+  spec.return_timings = fields.return_timings;
   spec.skip_special_tokens = fields.skip_special_tokens;
   spec.stop_strings = fields.stop;
   spec.include_stop_str_in_output = fields.include_stop_str_in_output;

@@ -55,6 +55,7 @@ struct GenerationSpec {
   std::optional<int> prompt_logprobs;  // likewise
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;
+  bool return_timings = false;
   bool skip_special_tokens = true;
   std::vector<std::string> stop_strings;
   bool include_stop_str_in_output = false;

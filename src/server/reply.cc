@@ -20,6 +20,7 @@ constexpr StatusName kStatusNames[] = {
     {404, "Not Found", "NotFoundError"},
     {405, "Method Not Allowed", "MethodNotAllowedError"},
     {408, "Request Timeout", "RequestTimeoutError"},
+    {409, "Conflict", "ConflictError"},
     {413, "Content Too Large", "ContentTooLargeError"},
     {414, "URI Too Long", "BadRequestError"},
     {415, "Unsupported Media Type", "UnsupportedMediaTypeError"},

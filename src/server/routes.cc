@@ -35,6 +35,8 @@ constexpr Route kRoutes[] = {
     {.id = RouteId::kModels, .path = "/models", .method = "GET", .needs_key = true},
     {.id = RouteId::kLoadModel, .path = "/models/load", .method = "POST", .takes_json = true, .needs_key = true},
     {.id = RouteId::kUnloadModel, .path = "/models/unload", .method = "POST", .takes_json = true, .needs_key = true},
+    {.id = RouteId::kStartProfile, .path = "/start_profile", .method = "POST", .needs_key = true},
+    {.id = RouteId::kStopProfile, .path = "/stop_profile", .method = "POST", .needs_key = true},
 };
 
 std::string_view PathOf(std::string_view target) {

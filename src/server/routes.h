@@ -25,6 +25,8 @@ enum class RouteId {
   kResetPrefixCache,
   kLoadModel,
   kUnloadModel,
+  kStartProfile,
+  kStopProfile,
 };
 
 struct Route {

@@ -10,7 +10,9 @@
 #include "base/log.h"
 #include "server/http_server.h"
 #include "server/model_manager.h"
+#include "server/profiler.h"
 #include "server/service.h"
+#include "server/span_exporter.h"
 #include "server/worker_pool.h"
 
 namespace quire::server {
@@ -47,9 +49,17 @@ Result<> CheckSpecs(const std::vector<ModelSpec>& specs) {
 
 // In the order of construction; destroyed backwards, after the threads have ended.
 struct Server::Impl {
+  Impl(ServerConfig server_config, Tracer* shared_tracer)
+      : config(std::move(server_config)), tracer(shared_tracer != nullptr ? shared_tracer : &own_tracer) {}
+  Result<> StartObserving();
+
   ServerConfig config;
   SteadyClock clock;
+  Tracer own_tracer{&clock};
+  Tracer* const tracer;
   std::unique_ptr<HttpServer> http;
+  Profiler profiler{tracer, static_cast<std::int64_t>(config.trace_bytes_max)};
+  std::unique_ptr<SpanExporter> spans;  // null: nobody wants any
   std::unique_ptr<ModelManager> models;
   std::unique_ptr<Service> service;
   std::unique_ptr<WorkerPool> workers;
@@ -57,41 +67,63 @@ struct Server::Impl {
   std::thread http_thread;
 };
 
-Result<std::unique_ptr<Server>> Server::Start(ServerConfig config, ServedModel model) {
+Result<> Server::Impl::StartObserving() {
+  if (!config.trace.empty()) {
+    if (Result<> started = profiler.Start(config.trace, TraceFile::Mode::kOverwrite); !started) {
+      Error error = std::move(started).error();
+      error.param = "trace";
+      return std::unexpected(std::move(error));
+    }
+  }
+  if (config.otlp_traces_endpoint.empty()) return {};
+  SpanExporter::Options options;
+  QUIRE_TRY(options.url, ParseHttpUrl(config.otlp_traces_endpoint, "otlp_traces_endpoint"));
+  spans = std::make_unique<SpanExporter>(std::move(options));
+  return {};
+}
+
+Result<std::unique_ptr<Server>> Server::Start(ServerConfig config, ServedModel model, Tracer* tracer) {
   QUIRE_TRY_VOID(config.Validate());
   QUIRE_TRY_VOID(CheckModel(model));
-  auto impl = std::make_unique<Impl>();
-  impl->config = std::move(config);
-  QUIRE_TRY(impl->http, HttpServer::Listen(&impl->config));
-  impl->models = std::make_unique<ModelManager>(std::move(model), &impl->config, &impl->clock, [raw = impl.get()] {
+  QUIRE_TRY(auto impl, Prepare(std::move(config), tracer));
+  const auto on_gone = [raw = impl.get()] {
     raw->engine_is_gone.store(true, std::memory_order_relaxed);
     raw->http->Drain();
-  });
+  };
+  impl->models =
+      std::make_unique<ModelManager>(std::move(model), &impl->config, &impl->clock, on_gone, &impl->profiler);
   return Serve(std::move(impl));
 }
 
 Result<std::unique_ptr<Server>> Server::Start(ServerConfig config, const ModelsConfig& models_config,
-                                              std::vector<ModelSpec> models) {
+                                              std::vector<ModelSpec> models, Tracer* tracer) {
   QUIRE_TRY_VOID(config.Validate());
   QUIRE_TRY_VOID(models_config.Validate());
   QUIRE_TRY_VOID(CheckSpecs(models));
-  auto impl = std::make_unique<Impl>();
-  impl->config = std::move(config);
-  QUIRE_TRY(impl->http, HttpServer::Listen(&impl->config));
-  impl->models = std::make_unique<ModelManager>(models_config, std::move(models), &impl->config, &impl->clock);
+  QUIRE_TRY(auto impl, Prepare(std::move(config), tracer));
+  impl->models =
+      std::make_unique<ModelManager>(models_config, std::move(models), &impl->config, &impl->clock, &impl->profiler);
   QUIRE_TRY_VOID(impl->models->Start());
   return Serve(std::move(impl));
 }
 
+Result<std::unique_ptr<Server::Impl>> Server::Prepare(ServerConfig config, Tracer* tracer) {
+  auto impl = std::make_unique<Impl>(std::move(config), tracer);
+  QUIRE_TRY(impl->http, HttpServer::Listen(&impl->config));
+  QUIRE_TRY_VOID(impl->StartObserving());
+  return impl;
+}
+
 Result<std::unique_ptr<Server>> Server::Serve(std::unique_ptr<Impl> impl) {
-  impl->service = std::make_unique<Service>(
-      &impl->config, impl->models.get(), AccessControl(impl->config, impl->http->listens_on_loopback()), &impl->clock);
+  impl->service = std::make_unique<Service>(&impl->config, impl->models.get(),
+                                            AccessControl(impl->config, impl->http->listens_on_loopback()),
+                                            Service::Observers{&impl->profiler, impl->spans.get()}, &impl->clock);
   impl->service->set_url(impl->http->url());
   // Admission is what bounds the work; the queue must only be able to hold it, and a few short calls more.
   const auto jobs_max = static_cast<std::size_t>(impl->config.requests_max + impl->config.connections_max);
-  impl->workers = std::make_unique<WorkerPool>(impl->config.worker_threads, jobs_max);
+  impl->workers = std::make_unique<WorkerPool>(impl->config.worker_threads, jobs_max, impl->tracer);
   Impl* raw = impl.get();
-  impl->http_thread = std::thread([raw] { raw->http->Run(raw->service.get(), raw->workers.get()); });
+  impl->http_thread = std::thread([raw] { raw->http->Run(raw->service.get(), raw->workers.get(), raw->tracer); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -101,6 +133,7 @@ Server::~Server() {
   impl_->http->Stop();
   if (impl_->http_thread.joinable()) impl_->http_thread.join();
   impl_->workers->Stop();
+  (void)impl_->profiler.Stop();  // while the engines can still say what they did
   impl_->models.reset();
 }
 
@@ -123,16 +156,17 @@ Result<> Server::Wait() {
   return {};
 }
 
-Result<> Run(ServerConfig config, ServedModel model, const std::function<void(const std::string& url)>& on_listening) {
-  QUIRE_TRY(auto server, Server::Start(std::move(config), std::move(model)));
+Result<> Run(ServerConfig config, ServedModel model, const std::function<void(const std::string& url)>& on_listening,
+             Tracer* tracer) {
+  QUIRE_TRY(auto server, Server::Start(std::move(config), std::move(model), tracer));
   server->DrainOnSignals();
   on_listening(server->url());
   return server->Wait();
 }
 
 Result<> Run(ServerConfig config, const ModelsConfig& models_config, std::vector<ModelSpec> models,
-             const std::function<void(const std::string& url)>& on_listening) {
-  QUIRE_TRY(auto server, Server::Start(std::move(config), models_config, std::move(models)));
+             const std::function<void(const std::string& url)>& on_listening, Tracer* tracer) {
+  QUIRE_TRY(auto server, Server::Start(std::move(config), models_config, std::move(models), tracer));
   server->DrainOnSignals();
   on_listening(server->url());
   return server->Wait();

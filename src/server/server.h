@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/tracer.h"
 #include "server/config.h"
 #include "server/models_config.h"
 
@@ -23,10 +24,12 @@ class Server {
  public:
   // Listens and serves when it returns. kInvalidArgument: the configuration is wrong; kIo: the address cannot
   // be had. Does not wait for the engine: until that is ready /health and the generating routes answer 503.
-  static Result<std::unique_ptr<Server>> Start(ServerConfig config, ServedModel model);
+  // `tracer` is where those record what they do who work for the server outside of it, such as the engine's client; it
+  // outlives the server. Null: they do not.
+  static Result<std::unique_ptr<Server>> Start(ServerConfig config, ServedModel model, Tracer* tracer = nullptr);
   // The same with several models, which are loaded when they are needed.
   static Result<std::unique_ptr<Server>> Start(ServerConfig config, const ModelsConfig& models_config,
-                                               std::vector<ModelSpec> models);
+                                               std::vector<ModelSpec> models, Tracer* tracer = nullptr);
   // Aborts what runs, closes every connection and joins the threads.
   ~Server();
 
@@ -48,14 +51,17 @@ class Server {
  private:
   struct Impl;
   explicit Server(std::unique_ptr<Impl> impl);
+  // What is common to both, before and after the models are there.
+  static Result<std::unique_ptr<Impl>> Prepare(ServerConfig config, Tracer* tracer);
   static Result<std::unique_ptr<Server>> Serve(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
 // Start, Drain at SIGTERM or SIGINT (at once at the second one), Wait. `on_listening` gets the URL. The two
 // signals must not be blocked in the calling thread.
-Result<> Run(ServerConfig config, ServedModel model, const std::function<void(const std::string& url)>& on_listening);
+Result<> Run(ServerConfig config, ServedModel model, const std::function<void(const std::string& url)>& on_listening,
+             Tracer* tracer = nullptr);
 Result<> Run(ServerConfig config, const ModelsConfig& models_config, std::vector<ModelSpec> models,
-             const std::function<void(const std::string& url)>& on_listening);
+             const std::function<void(const std::string& url)>& on_listening, Tracer* tracer = nullptr);
 
 }  // namespace quire::server

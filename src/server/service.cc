@@ -1,12 +1,13 @@
 #include "server/service.h"
 
-#include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "base/log.h"
 #include "base/utf8.h"
+#include "server/random_bits.h"
 #include "server/tokenize.h"
 
 namespace quire::server {
@@ -14,15 +15,6 @@ namespace {
 
 std::int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// For ids and default seeds.
-std::uint64_t RandomBits() {
-  std::uint64_t bits = 0;
-  if (getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits)) {
-    bits = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-  }
-  return bits;
 }
 
 bool IsJson(std::string_view content_type) {
@@ -79,7 +71,10 @@ Result<> Generation::Submit(const std::shared_ptr<EventBox>& box) {
   for (int prompt = 0; prompt < num_prompts; ++prompt) {
     // A client that went away while its prompts were tokenised wants nothing any more.
     if (box->is_cancelled()) return quire::Fail(ErrorCode::kCancelled, "the client has gone");
-    QUIRE_TRY(const RequestId id, tracker_->Submit(answer_->MakeRequest(prompt, tracker_->NextId()), prompt, box));
+    GenerateRequest request = answer_->MakeRequest(prompt, tracker_->NextId());
+    const TimePoint begin = clock_->Now();
+    QUIRE_TRY(const RequestId id, tracker_->Submit(std::move(request), prompt, box));
+    answer_->NoteSubmission(prompt, {begin, clock_->Now()});
     ids_.emplace_back(id);
   }
   return {};
@@ -104,8 +99,14 @@ void Generation::Fail(ApiError error) {
   ReleaseAll();
 }
 
-Service::Service(const ServerConfig* config, ModelManager* models, AccessControl access, const Clock* clock)
-    : config_(config), models_(models), access_(std::move(access)), clock_(clock), started_at_(UnixSeconds()) {}
+Service::Service(const ServerConfig* config, ModelManager* models, AccessControl access, const Observers& observers,
+                 const Clock* clock)
+    : config_(config),
+      models_(models),
+      access_(std::move(access)),
+      observers_(observers),
+      clock_(clock),
+      started_at_(UnixSeconds()) {}
 
 std::optional<Reply> Service::CheckReady() const {
   if (draining_.load(std::memory_order_relaxed)) return BusyReply("the server is shutting down");
@@ -212,7 +213,7 @@ Result<GenerationSpec> Service::Prepare(RouteId route, const json::value& body, 
 
 std::expected<std::unique_ptr<Generation>, Reply> Service::StartGeneration(RouteId route, std::string_view body,
                                                                            std::string_view request_id,
-                                                                           TimePoint arrival,
+                                                                           const RequestOrigin& origin,
                                                                            const std::shared_ptr<EventBox>& box,
                                                                            ModelAccess* access) {
   auto parsed = ParseJson(body, "request body");
@@ -225,8 +226,10 @@ std::expected<std::unique_ptr<Generation>, Reply> Service::StartGeneration(Route
   const RequestIdentity identity{.id = std::string(request_id), .created = UnixSeconds(), .random_seed = RandomBits()};
   auto spec = Prepare(route, *parsed, *model, identity);
   if (!spec) return std::unexpected(ErrorReply(spec.error()));
-  auto answer = std::make_unique<Answer>(*std::move(spec), model->tokenizer.get(), &(*backend)->metrics(), arrival);
-  auto generation = std::make_unique<Generation>(std::move(access->lease), std::move(answer), &(*backend)->tracker());
+  const Answer::Observers observers{&(*backend)->metrics(), observers_.spans, clock_};
+  auto answer = std::make_unique<Answer>(*std::move(spec), model->tokenizer.get(), observers, origin);
+  auto generation =
+      std::make_unique<Generation>(std::move(access->lease), std::move(answer), &(*backend)->tracker(), clock_);
   if (auto submitted = generation->Submit(box); !submitted) return std::unexpected(ErrorReply(submitted.error()));
   return generation;
 }
@@ -253,6 +256,8 @@ Reply Service::HandleQuick(const RouteMatch& match) const {
     case RouteId::kResetPrefixCache:
     case RouteId::kLoadModel:
     case RouteId::kUnloadModel:
+    case RouteId::kStartProfile:
+    case RouteId::kStopProfile:
       break;
   }
   return ErrorReply(ApiError{.status = 500, .message = "not a quick route"});
@@ -261,6 +266,8 @@ Reply Service::HandleQuick(const RouteMatch& match) const {
 std::optional<Reply> Service::HandleSlow(const RouteMatch& match, std::string_view body, ModelAccess* access) {
   const RouteId route = match.route->id;
   if (route == RouteId::kResetPrefixCache) return ResetPrefixCache();
+  if (route == RouteId::kStartProfile) return StartProfile();
+  if (route == RouteId::kStopProfile) return StopProfile();
   auto parsed = ParseJson(body, "request body");
   if (!parsed) return ErrorReply(ApiError{.status = 400, .message = parsed.error().message});
   if (route == RouteId::kUnloadModel) return Unload(*parsed);
@@ -293,6 +300,51 @@ Reply Service::Unload(const json::value& body) {
   return Reply{.body = R"({"success":true})"};
 }
 
+namespace {
+
+// What cannot be done because of what is being done already.
+Reply ConflictReply(const Error& error) {
+  ApiError api = ToApiError(error);
+  if (error.code == ErrorCode::kUnavailable) api.status = 409;
+  return ErrorReply(api);
+}
+
+}  // namespace
+
+Reply Service::StartProfile() {
+  // One name, so that whoever may call this fills the disk once at most.
+  const std::string path = fmt::format("{}/quire-{}.trace.json", config_->profile_dir, ::getpid());
+  if (const auto started = observers_.profiler->Start(path, TraceFile::Mode::kOwn); !started) {
+    return ConflictReply(started.error());
+  }
+  Reply reply;
+  JsonWriter(&reply.body).BeginObject().Key("file").String(path).EndObject();
+  return reply;
+}
+
+Reply Service::StopProfile() {
+  const auto summary = observers_.profiler->Stop();
+  if (!summary) return ConflictReply(summary.error());
+  Reply reply;
+  JsonWriter writer(&reply.body);
+  writer.BeginObject().Key("file").String(summary->path);
+  writer.Key("events").Int(summary->num_events).Key("dropped_events").Uint(summary->num_dropped).Key("problem");
+  summary->problem.empty() ? writer.Null() : writer.String(summary->problem);
+  writer.EndObject();
+  return reply;
+}
+
+RequestOrigin Service::OriginOf(const RequestHead& head) const {
+  const auto wall_clock = std::chrono::system_clock::now().time_since_epoch();
+  RequestOrigin origin{.arrival = {.at = clock_->Now(),
+                                   .unix_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(wall_clock).count()},
+                       .parent = std::nullopt};
+  if (observers_.spans != nullptr && !head.traceparent.empty()) {
+    origin.parent = ParseTraceParent(head.traceparent, head.tracestate);
+  }
+  return origin;
+}
+
 Reply Service::Health(const std::optional<std::string>& name) const {
   if (auto not_ready = CheckReady()) return *std::move(not_ready);
   if (name) {
@@ -310,6 +362,10 @@ Reply Service::Health(const std::optional<std::string>& name) const {
 }
 
 Reply Service::MetricsText() const {
+  if (observers_.spans != nullptr) {
+    const SpanExporter::Counts counts = observers_.spans->counts();
+    models_->metrics().UpdateSpans(counts.exported, counts.dropped);
+  }
   Reply reply{.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = models_->metrics().Serialize()};
   if (models_->resident() == nullptr) reply.body += ModelMetrics(models_->List(), models_->config().memory_bytes);
   return reply;
@@ -364,7 +420,8 @@ Reply Service::Root() const {
       "    -d '{{\"model\": {}, \"messages\": [{{\"role\": \"user\", \"content\": \"Hello!\"}}], \"stream\": "
       "true}}'\n\n"
       "Routes: POST /v1/chat/completions, /v1/completions, /tokenize, /detokenize, /reset_prefix_cache,\n"
-      "        /models/load, /models/unload; GET /v1/models, /health, /metrics, /version.\n",
+      "        /models/load, /models/unload, /start_profile, /stop_profile;\n"
+      "        GET /v1/models, /health, /metrics, /version.\n",
       QUIRE_VERSION, url_, model);
   return reply;
 }

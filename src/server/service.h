@@ -18,7 +18,10 @@
 #include "server/metrics.h"
 #include "server/model_manager.h"
 #include "server/prepare.h"
+#include "server/profiler.h"
+#include "server/request_span.h"
 #include "server/routes.h"
+#include "server/span_exporter.h"
 #include "server/tracker.h"
 
 namespace quire::server {
@@ -48,8 +51,8 @@ class Admission {
 class Generation {
  public:
   // `lease` is of the model that has the tracker.
-  Generation(ModelLease lease, std::unique_ptr<Answer> answer, RequestTracker* tracker)
-      : lease_(std::move(lease)), answer_(std::move(answer)), tracker_(tracker) {}
+  Generation(ModelLease lease, std::unique_ptr<Answer> answer, RequestTracker* tracker, const Clock* clock)
+      : lease_(std::move(lease)), answer_(std::move(answer)), tracker_(tracker), clock_(clock) {}
   ~Generation();
   Generation(const Generation&) = delete;
   Generation& operator=(const Generation&) = delete;
@@ -74,6 +77,7 @@ class Generation {
   ModelLease lease_;  // the last to go
   std::unique_ptr<Answer> answer_;
   RequestTracker* tracker_;
+  const Clock* clock_;
   std::vector<std::optional<RequestId>> ids_;  // one for each prompt; nothing when it has ended
   std::string start_;
 };
@@ -81,7 +85,12 @@ class Generation {
 class Service {
  public:
   // Everything outlives the service.
-  Service(const ServerConfig* config, ModelManager* models, AccessControl access, const Clock* clock);
+  struct Observers {
+    Profiler* profiler = nullptr;
+    SpanExporter* spans = nullptr;  // or null
+  };
+  Service(const ServerConfig* config, ModelManager* models, AccessControl access, const Observers& observers,
+          const Clock* clock);
 
   struct Admitted {
     RouteMatch match;
@@ -102,13 +111,14 @@ class Service {
     ModelLease lease;
     std::function<void()> wake;
   };
-  // Tokenises or waits for the engine or its files: /tokenize, /detokenize, /reset_prefix_cache, /models/load and
-  // /models/unload.
+  // Tokenises or waits for the engine, its files or the disk: /tokenize, /detokenize, /reset_prefix_cache, /models/load
+  // and /models/unload, /start_profile and /stop_profile.
   std::optional<Reply> HandleSlow(const RouteMatch& match, std::string_view body, ModelAccess* access);
-  // Parses, renders, tokenises and submits. `arrival` is when the head was read; `request_id` as the client
-  // sent it. Null: see ModelAccess.
+  // Parses, renders, tokenises and submits. `origin` says when the head was read; `request_id` is what the client is
+  // told. Null: see ModelAccess.
   std::expected<std::unique_ptr<Generation>, Reply> StartGeneration(RouteId route, std::string_view body,
-                                                                    std::string_view request_id, TimePoint arrival,
+                                                                    std::string_view request_id,
+                                                                    const RequestOrigin& origin,
                                                                     const std::shared_ptr<EventBox>& box,
                                                                     ModelAccess* access);
 
@@ -119,6 +129,8 @@ class Service {
   ModelManager& models() { return *models_; }
   Metrics& metrics() { return models_->metrics(); }
   const Clock& clock() const { return *clock_; }
+  // Of a request whose head has just been read.
+  RequestOrigin OriginOf(const RequestHead& head) const;
 
  private:
   // Whether requests are taken at all.
@@ -137,10 +149,13 @@ class Service {
   Reply MetricsText() const;
   Reply ResetPrefixCache();
   Reply Unload(const json::value& body);
+  Reply StartProfile();
+  Reply StopProfile();
 
   const ServerConfig* config_;
   ModelManager* models_;
   const AccessControl access_;
+  const Observers observers_;
   const Clock* clock_;
   const std::int64_t started_at_;  // seconds since 1970
   std::string url_;

@@ -102,6 +102,8 @@ void RequestTracker::Run(const std::atomic<bool>& stop) {
 }
 
 void RequestTracker::Dispatch(std::vector<EngineEvent> events) {
+  if (events.empty()) return;
+  const TraceSpan span(lane_, TraceLabel::kDispatchEvents, static_cast<std::int32_t>(events.size()));
   const TimePoint now = clock_->Now();
   for (EngineEvent& event : events) {
     const RequestId id = event.request;

@@ -14,6 +14,7 @@
 
 #include "api/events.h"
 #include "base/clock.h"
+#include "base/tracer.h"
 #include "server/reply.h"
 #include "wire/engine_client.h"
 
@@ -59,7 +60,8 @@ class EventBox {
 
 class RequestTracker {
  public:
-  explicit RequestTracker(EngineClient* engine, const Clock* clock) : engine_(engine), clock_(clock) {}
+  RequestTracker(EngineClient* engine, const Clock* clock, TraceLane* lane)
+      : engine_(engine), clock_(clock), lane_(lane) {}
 
   // Registers and submits; the events of the request go to the box. After an error nothing is registered.
   Result<RequestId> Submit(GenerateRequest request, int prompt, std::shared_ptr<EventBox> box);
@@ -86,6 +88,7 @@ class RequestTracker {
 
   EngineClient* engine_;
   const Clock* clock_;
+  TraceLane* lane_;  // of the thread in Run; or null
   std::atomic<std::uint64_t> next_id_{1};
   std::atomic<bool> engine_gone_{false};  // Submit looks at it once its entry can be seen
   std::mutex mutex_;                      // guards entries_

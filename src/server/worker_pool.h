@@ -2,20 +2,26 @@
 // bodies, rendering templates, tokenising.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <thread>
 #include <vector>
 
 #include "base/bounded_queue.h"
+#include "base/tracer.h"
 
 namespace quire::server {
 
 class WorkerPool {
  public:
-  WorkerPool(int num_threads, std::size_t queue_max) : queue_(queue_max) {
+  WorkerPool(int num_threads, std::size_t queue_max, Tracer* tracer) : queue_(queue_max) {
     for (int i = 0; i < num_threads; ++i) {
-      threads_.emplace_back([this] {
-        while (auto job = queue_.Pop()) (*job)();
+      threads_.emplace_back([this, lane = tracer->Lane(fmt::format("worker {}", i))] {
+        while (auto job = queue_.Pop()) {
+          const TraceSpan span(lane, TraceLabel::kHttpJob);
+          (*job)();
+        }
       });
     }
   }

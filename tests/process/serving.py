@@ -37,8 +37,8 @@ def process_is_alive(pid):
 class Server:
     """A `quire serve` on a free port."""
 
-    def __init__(self, program, *flags, environment=None, wait_until_ready=True):
-        command = [program, "serve", "--port", "0", "--threads", "1", "--kv-memory", "64MiB", *flags]
+    def __init__(self, program, *flags, threads=1, environment=None, wait_until_ready=True):
+        command = [program, "serve", "--port", "0", "--threads", str(threads), "--kv-memory", "64MiB", *flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         env={**os.environ, **(environment or {})})
         self.lines = []

@@ -101,6 +101,7 @@ class ModelPark {
     }
     Result<EngineStats> Stats() override { return engine_->Stats(); }
     Result<> ResetPrefixCache() override { return engine_->ResetPrefixCache(); }
+    Result<TraceBatch> Trace(TraceCommand command) override { return engine_->Trace(command); }
 
    private:
     ModelPark* park_;
