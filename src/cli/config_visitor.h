@@ -86,7 +86,7 @@ class FlagVisitor {
   void Field(const std::string& name, std::chrono::milliseconds& field, const std::string& help);
   void Field(const std::string& name, std::size_t& field, const std::string& help);  // of bytes
   void Field(const std::string& name, ChoiceField field, const std::string& help);
-  // Also the first argument that is no flag.
+  // That of the model is also the first argument that is no flag.
   void Field(const std::string& name, std::filesystem::path& field, const std::string& help);
   // Left empty unless it is given.
   template <typename T>

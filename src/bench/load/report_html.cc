@@ -93,9 +93,10 @@ ChartSeries Dots(const LoadReport& report, X x_of, Y y_of) {
 std::vector<Chart> CourseCharts(const LoadReport& report) {
   ChartSeries tokens, running;
   for (std::size_t s = 0; s < report.metrics.seconds.size(); ++s) {
-    const auto at = static_cast<double>(s);
-    tokens.points.push_back({at, static_cast<double>(report.metrics.seconds[s].num_tokens)});
-    running.points.push_back({at, static_cast<double>(report.metrics.seconds[s].num_requests)});
+    for (const auto at : {static_cast<double>(s), static_cast<double>(s + 1)}) {  // a step as wide as its second
+      tokens.points.push_back({at, static_cast<double>(report.metrics.seconds[s].num_tokens)});
+      running.points.push_back({at, static_cast<double>(report.metrics.seconds[s].num_requests)});
+    }
   }
   const auto start = [](const Outcome& outcome) { return outcome.start_seconds; };
   const auto input = [](const Outcome& outcome) { return static_cast<double>(outcome.num_prompt_tokens); };
