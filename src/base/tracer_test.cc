@@ -51,7 +51,9 @@ TEST(Tracer, RecordsNothingUntilItIsOnAndAfterItIsOff) {
   Tracer tracer(&clock);
   TraceLane* const lane = tracer.Lane("one");
   const TraceSpan no_lane(nullptr, TraceLabel::kStep);
-  { const TraceSpan span(lane, TraceLabel::kStep); }
+  {
+    const TraceSpan span(lane, TraceLabel::kStep);
+  }
   EXPECT_TRUE(tracer.Apply(TraceCommand::kTake).lanes.empty());
   {
     const TraceSpan begun_before(lane, TraceLabel::kStep);
@@ -60,7 +62,9 @@ TEST(Tracer, RecordsNothingUntilItIsOnAndAfterItIsOff) {
   EXPECT_TRUE(tracer.Apply(TraceCommand::kTake).lanes.empty());
   {
     const TraceSpan ends_after(lane, TraceLabel::kStep);
-    { const TraceSpan whole(lane, TraceLabel::kPlan); }
+    {
+      const TraceSpan whole(lane, TraceLabel::kPlan);
+    }
     const TraceBatch last = tracer.Apply(TraceCommand::kStop);
     EXPECT_FALSE(last.is_on);
     ASSERT_EQ(last.lanes.size(), 1u);
@@ -84,7 +88,9 @@ TEST(Tracer, WhatFindsNoPlaceIsCounted) {
   EXPECT_EQ(batch.lanes[0].events.size(), 3u);  // there is place again
   EXPECT_EQ(batch.lanes[0].dropped, 15u);
   tracer.Apply(TraceCommand::kStart);
-  { const TraceSpan span(lane, TraceLabel::kStep); }
+  {
+    const TraceSpan span(lane, TraceLabel::kStep);
+  }
   EXPECT_EQ(tracer.Apply(TraceCommand::kTake).lanes[0].dropped, 0u);
 }
 

@@ -196,6 +196,17 @@ TEST(ConfigVisitor, FlagsSetFields) {
   EXPECT_EQ(server.idle_timeout, 5s);
 }
 
+// Whatever else is a path: what stands alone on the command line is the model.
+TEST(ConfigVisitor, OnlyTheModelIsAnArgument) {
+  engine::EngineOptions options;
+  EXPECT_EQ(Parse(&options, {"some/model", "--kv-disk", "some/folder"}), "");
+  EXPECT_EQ(options.model, "some/model");
+  EXPECT_EQ(options.kv_disk, "some/folder");
+  EXPECT_EQ(Parse(&options, {"--model", "other/model"}), "");
+  EXPECT_EQ(options.model, "other/model");
+  EXPECT_NE(Parse(&options, {"some/model", "some/folder"}), "");
+}
+
 TEST(ConfigVisitor, FlagErrorsNameFlagAndValue) {
   engine::EngineOptions options;
   EXPECT_NE(Parse(&options, {"--max-num-seqs", "many"}).find("--max-num-seqs"), std::string::npos);

@@ -30,7 +30,7 @@ ChoiceField QuantizationChoice(Quantization& field) {
 
 template <ConfigOf<engine::EngineOptions> Config, typename Visitor>
 void VisitFields(Config& config, Visitor& visitor) {
-  visitor.Field("model", config.model, "a Hugging Face folder or a .gguf file (default: the demo model)");
+  visitor.Argument("model", config.model, "a Hugging Face folder or a .gguf file (default: the demo model)");
   visitor.Field("max-model-len", config.max_model_len,
                 "longest sequence, prompt and output together, in tokens; 0: the model's own length, or what fits "
                 "into the memory");

@@ -63,11 +63,16 @@ void FlagVisitor::Field(const std::string& name, ChoiceField field, const std::s
 }
 
 void FlagVisitor::Field(const std::string& name, std::filesystem::path& field, const std::string& help) {
-  const bool is_model = name == "model";
-  CLI::Option* const option = app_->add_option_function<std::string>(
-      (is_model ? name + ",--" : "--") + name, [&field](const std::string& text) { field = text; }, help);
-  option->type_name("PATH");
-  if (!is_model) option->group(group_);
+  app_->add_option_function<std::string>(
+          "--" + name, [&field](const std::string& text) { field = text; }, help)
+      ->type_name("PATH")
+      ->group(group_);
+}
+
+void FlagVisitor::Argument(const std::string& name, std::filesystem::path& field, const std::string& help) {
+  app_->add_option_function<std::string>(
+          name + ",--" + name, [&field](const std::string& text) { field = text; }, help)
+      ->type_name("PATH");
 }
 
 // ---- JSON ----------------------------------------------------------------------------------------------------------

@@ -86,13 +86,14 @@ class FlagVisitor {
   void Field(const std::string& name, std::chrono::milliseconds& field, const std::string& help);
   void Field(const std::string& name, std::size_t& field, const std::string& help);  // of bytes
   void Field(const std::string& name, ChoiceField field, const std::string& help);
-  // That of the model is also the first argument that is no flag.
   void Field(const std::string& name, std::filesystem::path& field, const std::string& help);
   // Left empty unless it is given.
   template <typename T>
   void Field(const std::string& name, std::optional<T>& field, const std::string& help) {
     app_->add_option_function<T>("--" + name, [&field](const T& value) { field = value; }, help)->group(group_);
   }
+  // The field that is also the first argument that is no flag. In JSON and in the log it is one like the others.
+  void Argument(const std::string& name, std::filesystem::path& field, const std::string& help);
 
  private:
   CLI::App* app_;
@@ -135,6 +136,9 @@ class JsonWriteVisitor {
   void Field(const std::string& name, const std::filesystem::path& field, std::string_view) {
     writer_->Key(JsonKey(name)).String(field.native());
   }
+  void Argument(const std::string& name, const std::filesystem::path& field, std::string_view help) {
+    Field(name, field, help);
+  }
 
  private:
   JsonWriter* writer_;
@@ -166,6 +170,9 @@ class JsonReadVisitor {
   void Field(const std::string& name, std::vector<std::string>& field, std::string_view);
   void Field(const std::string& name, ChoiceField field, std::string_view);
   void Field(const std::string& name, std::filesystem::path& field, std::string_view);
+  void Argument(const std::string& name, std::filesystem::path& field, std::string_view help) {
+    Field(name, field, help);
+  }
 
   // The first error of all fields, or a key that none of them took.
   Result<> Finish() const;
@@ -219,6 +226,9 @@ class LogVisitor {
   void Field(const std::string& name, const ChoiceField& field, std::string_view) { Append(name, field.value); }
   void Field(const std::string& name, const std::filesystem::path& field, std::string_view) {
     Append(name, field.native());
+  }
+  void Argument(const std::string& name, const std::filesystem::path& field, std::string_view help) {
+    Field(name, field, help);
   }
 
   const std::string& line() const { return line_; }

@@ -13,7 +13,9 @@ struct MatrixWindow {
   std::int64_t begin, first, end;
 
   MatrixWindow(std::int64_t index, std::int64_t num_rows)
-      : begin(16 * index + 16 <= num_rows ? 16 * index : num_rows > 16 ? num_rows - 16 : 0),
+      : begin(16 * index + 16 <= num_rows ? 16 * index
+              : num_rows > 16             ? num_rows - 16
+                                          : 0),
         first(16 * index),
         end(16 * index + 16 < num_rows ? 16 * index + 16 : num_rows) {}
 };
@@ -99,7 +101,8 @@ template <typename Codes, int R, bool kAllRows>
 template <typename Packed, int R>
 inline void Int8MatrixPanels(Int8Walk walk, const GemmArgs& args) {
   using Codes = SignedCodes<Packed>;
-  constexpr std::int64_t kBlocksPerStretch = 4;  // 18 KiB of codes and scales, 16 KiB of activations, 4 KiB of dot products
+  constexpr std::int64_t kBlocksPerStretch =
+      4;  // 18 KiB of codes and scales, 16 KiB of activations, 4 KiB of dot products
   alignas(64) std::byte unpacked[kBlocksPerStretch * Codes::kBlockBytes];
   MatrixDots<R> dots;
   const MatrixTiles tiles(args.num_rows < 16 ? args.num_rows : 16, Codes::kGroup);

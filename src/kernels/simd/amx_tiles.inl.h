@@ -19,9 +19,8 @@ class SubnormalsAreZero {
 // body(0), body(1), … as constants.
 template <int kCount, typename Body>
 QUIRE_INLINE void ForConstants(Body body) {
-  [&]<int... i>(std::integer_sequence<int, i...>) QUIRE_LAMBDA {
-    (body(std::integral_constant<int, i>()), ...);
-  }(std::make_integer_sequence<int, kCount>());
+  [&]<int... i>(std::integer_sequence<int, i...>)
+      QUIRE_LAMBDA { (body(std::integral_constant<int, i>()), ...); }(std::make_integer_sequence<int, kCount>());
 }
 
 // Sixteen floats rounded to BF16, half to even, subnormals to zero.
