@@ -2,6 +2,7 @@
 // reason; nothing about it follows.
 #pragma once
 
+#include <boost/container/small_vector.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -19,7 +20,13 @@ enum class FinishReason : std::uint8_t {
   kLength,  // max_tokens, or the model's context is full
   kAbort,   // the client asked
   kError,   // `error` says why; the request cannot be continued
+  kShed,    // never ran: it would have come too late, or has waited too long; `error` says which
 };
+
+// Whether a choice with this reason has no output to show, but an `error`.
+constexpr bool HasFailed(FinishReason reason) {
+  return reason == FinishReason::kError || reason == FinishReason::kShed;
+}
 
 struct TokenLogprob {
   TokenId id;
@@ -66,10 +73,13 @@ struct RequestTimes {
   friend bool operator==(const RequestTimes&, const RequestTimes&) = default;
 };
 
+// Mostly one token, which needs no memory of its own.
+using TokenList = boost::container::small_vector<TokenId, 4>;
+
 struct EngineEvent {
   RequestId request;
   int choice = 0;
-  std::vector<TokenId> tokens;             // newly generated, in order; the stop id is among them
+  TokenList tokens;                        // newly generated, in order; the stop id is among them
   std::vector<PositionLogprobs> logprobs;  // one per token when asked for
   // Once, with the first event of choice 0, when asked for: one entry per prompt token, the first without value.
   std::vector<std::optional<PositionLogprobs>> prompt_logprobs;
@@ -78,7 +88,8 @@ struct EngineEvent {
   bool ended_by_text = false;         // a stop string ended the choice, a beam; the last token's text completes it
   int num_cached_tokens = 0;          // prompt tokens that came from the prefix cache
   RequestTimes times;                 // as of this event; `finished` in finishing events
-  std::string error;                  // with kError
+  std::string error;                  // with kError and kShed
+  int retry_after_s = 0;              // with kShed: when it is worth another try
 };
 
 }  // namespace quire

@@ -55,7 +55,7 @@ Result<std::vector<Finished>> Collect(EngineClient* engine, std::size_t count) {
       auto at = std::find_if(tokens.begin(), tokens.end(), [&](const auto& t) { return t.first == event.request; });
       if (at == tokens.end()) at = tokens.insert(tokens.end(), {event.request, 0});
       at->second += static_cast<int>(event.tokens.size());
-      if (event.finish_reason == FinishReason::kError) return Fail(ErrorCode::kInternal, "{}", event.error);
+      if (HasFailed(event.finish_reason)) return Fail(ErrorCode::kInternal, "{}", event.error);
       if (event.finish_reason != FinishReason::kNone) finished.push_back({event.times, at->second});
     }
   }

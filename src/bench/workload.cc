@@ -67,7 +67,7 @@ class Meter {
     }
     running.sample.num_cached_tokens = std::max(running.sample.num_cached_tokens, event.num_cached_tokens);
     if (event.finish_reason == FinishReason::kNone) return {};
-    if (event.finish_reason == FinishReason::kError) {
+    if (HasFailed(event.finish_reason)) {
       return Fail(ErrorCode::kInternal, "request {} failed: {}", event.request, event.error);
     }
     running.sample.latency_seconds = Seconds(now - running.submitted);

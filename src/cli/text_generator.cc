@@ -69,7 +69,7 @@ Result<Generation> TextGenerator::Generate(const Prompt& prompt, const SamplingF
     if (!events) return Fail(ErrorCode::kUnavailable, "the engine has stopped");
     for (const EngineEvent& event : *events) {
       if (event.request != id) continue;
-      if (event.finish_reason == FinishReason::kError) return Fail(ErrorCode::kInternal, "{}", event.error);
+      if (HasFailed(event.finish_reason)) return Fail(ErrorCode::kInternal, "{}", event.error);
       if (!event.tokens.empty() && !stops.matched()) {
         result.num_tokens += static_cast<int>(event.tokens.size());
         for (const TokenId token : event.tokens) show(stops.Push(decoder.Push(token)));

@@ -7,8 +7,8 @@
 namespace quire::engine {
 namespace {
 
-template <typename T>
-void MoveToEnd(std::vector<T>* from, std::vector<T>* to) {
+template <typename Container>
+void MoveToEnd(Container* from, Container* to) {
   to->insert(to->end(), std::make_move_iterator(from->begin()), std::make_move_iterator(from->end()));
 }
 
@@ -22,6 +22,7 @@ void MergeInto(EngineEvent&& later, EngineEvent* earlier) {
   earlier->num_cached_tokens = later.num_cached_tokens;
   earlier->times = later.times;
   earlier->error = std::move(later.error);
+  earlier->retry_after_s = later.retry_after_s;
 }
 
 }  // namespace

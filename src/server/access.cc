@@ -107,25 +107,28 @@ std::optional<std::string> AccessControl::AllowOrigin(const RequestHead& head) c
   return std::string(*head.origin);
 }
 
-std::optional<Reply> AccessControl::CheckKey(const RequestHead& head) const {
-  if (keys_.empty()) return std::nullopt;
+std::expected<int, Reply> AccessControl::CheckKey(const RequestHead& head) const {
+  if (keys_.empty()) return 0;
   constexpr std::string_view kScheme = "Bearer ";
-  bool is_known = false;
+  int found = -1;
   if (head.authorization.size() > kScheme.size() &&
       EqualsIgnoringCase(head.authorization.substr(0, kScheme.size()), kScheme)) {
     std::string_view key = head.authorization.substr(kScheme.size());
     while (key.starts_with(' ')) key.remove_prefix(1);
     const Digest digest = Hash(key);
     // Every key is compared, whatever the others gave.
-    for (const Digest& known : keys_) is_known |= CRYPTO_memcmp(digest.data(), known.data(), digest.size()) == 0;
+    for (int i = 0; i < static_cast<int>(keys_.size()); ++i) {
+      const Digest& known = keys_[static_cast<std::size_t>(i)];
+      if (CRYPTO_memcmp(digest.data(), known.data(), digest.size()) == 0) found = i;
+    }
   }
-  if (is_known) return std::nullopt;
+  if (found >= 0) return found;
   Reply reply = ErrorReply(ApiError{.status = 401,
                                     .message = "Unauthorized: this server needs an API key, as Authorization: Bearer",
                                     .param = {},
                                     .code = "invalid_api_key"});
   reply.headers.emplace_back("WWW-Authenticate", "Bearer");
-  return reply;
+  return std::unexpected(std::move(reply));
 }
 
 }  // namespace quire::server

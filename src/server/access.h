@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <expected>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,7 +33,8 @@ class AccessControl {
 
   // A reply when the request must not go further.
   std::optional<Reply> CheckHostAndOrigin(const RequestHead& head) const;
-  std::optional<Reply> CheckKey(const RequestHead& head) const;
+  // Which of the keys came, counted from 0; 0 when none is needed.
+  std::expected<int, Reply> CheckKey(const RequestHead& head) const;
   // The value of Access-Control-Allow-Origin; nothing when the page may not read answers.
   std::optional<std::string> AllowOrigin(const RequestHead& head) const;
 

@@ -53,6 +53,7 @@ GenerateRequest Answer::MakeRequest(int prompt, RequestId id) const {
   request.stop = spec_.stop;
   request.stop.max_tokens = prepared.max_tokens;
   request.cache_salt = spec_.cache_salt;
+  request.terms = spec_.terms;
   return request;
 }
 
@@ -103,6 +104,14 @@ bool Answer::OnEvent(int prompt, const EngineEvent& event, TimePoint now, std::s
   if (event.finish_reason == FinishReason::kError) {
     Fail(
         {.status = 500, .message = "the engine could not finish the request: " + event.error, .param = {}, .code = {}});
+    return false;
+  }
+  if (event.finish_reason == FinishReason::kShed) {
+    Fail({.status = 503,
+          .message = event.error,
+          .param = {},
+          .code = "overloaded",
+          .retry_after_s = std::max(1, event.retry_after_s)});
     return false;
   }
   if (event.finish_reason == FinishReason::kAbort) {

@@ -13,11 +13,13 @@ std::string_view FinishName(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
-    // These two never reach a choice that is written: they become error objects.
+    // These never reach a choice that is written: they become error objects.
     case FinishReason::kAbort:
       return "abort";
     case FinishReason::kError:
       return "error";
+    case FinishReason::kShed:
+      return "shed";
   }
   return "";
 }

@@ -191,7 +191,8 @@ TEST(ChoiceOutput, TextOffsetsCountCodePoints) {
   ByteTokenizer tokenizer;
   ChoiceOutput output({.tokenizer = &tokenizer, .keep_tokens = true, .text_offset = 3}, {});
   EngineEvent event;
-  event.tokens = Ids("üx");
+  const std::vector<TokenId> ids = Ids("üx");
+  event.tokens.assign(ids.begin(), ids.end());
   output.Push(event);
   const auto tokens = output.TakeTokens();
   ASSERT_EQ(tokens.size(), 3u);

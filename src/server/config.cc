@@ -1,5 +1,8 @@
 #include "server/config.h"
 
+#include <cstdint>
+
+#include "api/request.h"
 #include "server/http_post.h"
 
 namespace quire::server {
@@ -27,6 +30,7 @@ Result<> ServerConfig::Validate() const {
   QUIRE_TRY_VOID(CheckRange("header_fields_max", header_fields_max, 8, 10'000));
   QUIRE_TRY_VOID(CheckRange("connections_max", connections_max, 1, 1'000'000));
   QUIRE_TRY_VOID(CheckRange("requests_max", requests_max, 1, 1'000'000));
+  QUIRE_TRY_VOID(CheckRange("waiting_tokens_max", waiting_tokens_max, 1, INT32_MAX));
   QUIRE_TRY_VOID(CheckRange("logprobs_max", logprobs_max, 0, 1000));
   QUIRE_TRY_VOID(CheckRange<std::size_t>("unread_output_bytes_max", unread_output_bytes_max, 1024, kGigabyte));
   QUIRE_TRY_VOID(CheckRange("worker_threads", worker_threads, 1, 256));
@@ -39,6 +43,9 @@ Result<> ServerConfig::Validate() const {
   QUIRE_TRY_VOID(CheckRange<std::size_t>("trace_bytes_max", trace_bytes_max, 4096, 1024 * kGigabyte));
   if (profile_dir.empty()) return FailParam("profile_dir", "profile_dir must name a folder");
   if (!otlp_traces_endpoint.empty()) QUIRE_TRY_VOID(ParseHttpUrl(otlp_traces_endpoint, "otlp_traces_endpoint"));
+  if (api_keys.size() > kTenantsMax) {
+    return FailParam("api_keys", "{} API keys are given; at most {} are allowed", api_keys.size(), kTenantsMax);
+  }
   for (const std::string& key : api_keys) {
     if (key.empty()) return FailParam("api_keys", "an API key must not be empty");
   }

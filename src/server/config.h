@@ -38,6 +38,9 @@ struct ServerConfig {
   // Generation requests in the house, tokenised or not; further ones get 503 with Retry-After before any
   // work.
   int requests_max = 512;
+  // Prompt tokens of requests that wait for their first token; while there are more, generation requests get 503
+  // before their bodies are read.
+  int waiting_tokens_max = 1 << 22;
   int logprobs_max = 20;  // the most alternatives that a request may ask for
   // Output that a client does not read is held up to this size; then the request is aborted and the
   // connection closed.

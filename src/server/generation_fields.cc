@@ -4,10 +4,13 @@
 #include <limits>
 #include <string>
 
+#include "api/request.h"
+
 namespace quire::server {
 namespace {
 
 constexpr std::int64_t kIntMax = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kIntMin = std::numeric_limits<std::int32_t>::min();
 constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kInt64Min = std::numeric_limits<std::int64_t>::min();
 // More than any client sends; bounds the work per token.
@@ -139,6 +142,10 @@ constexpr FieldSpec<Fields> kTable[] = {
     {"return_timings", BoolField<Fields>{&Fields::return_timings}},
     {"return_tokens_as_token_ids", BoolField<Fields>{&Fields::return_tokens_as_token_ids}},
     {"cache_salt", CustomField<Fields>{&ReadCacheSalt}},
+    {"priority", IntegerField<Fields>{&Fields::priority, kIntMin, kIntMax}},
+    {"ttft_ms", NumberField<Fields>{&Fields::ttft_ms, 0, kServiceMsMax}},
+    {"tpot_ms", NumberField<Fields>{&Fields::tpot_ms, 0, kServiceMsMax}},
+    {"queue_timeout_ms", IntegerField<Fields>{&Fields::queue_timeout_ms, 0, static_cast<std::int64_t>(kServiceMsMax)}},
 
     {"user", NoEffectField{}},
     {"safety_identifier", NoEffectField{}},
@@ -172,7 +179,6 @@ constexpr FieldSpec<Fields> kTable[] = {
     {"logprob_token_ids", UnsupportedField{&IsEmptyValue}},
     {"logits_processors", UnsupportedField{&IsEmptyValue}},
     {"custom_logit_processor", UnsupportedField{&IsEmptyValue}},
-    {"priority", UnsupportedField{&IsZero}},
     {"prompt_embeds", UnsupportedField{&IsNever}},
     {"truncation_side", UnsupportedField{&IsNever}},
     {"repetition_detection", UnsupportedField{&IsNever}},
@@ -208,6 +214,24 @@ constexpr FieldSpec<Fields> kTable[] = {
     {"xtc_probability", UnsupportedField{&IsZero}},
     {"mirostat", UnsupportedField{&IsZero}},
 };
+
+// Fields that only one scheduling policy can honour are refused by the others, unless they ask for nothing.
+Result<> CheckTerms(const Fields& fields, const std::string& policy) {
+  struct Needs {
+    const char* field;
+    double value;
+    std::string_view policy;
+  };
+  const Needs needs[] = {{"priority", static_cast<double>(fields.priority.value_or(0)), "priority"},
+                         {"ttft_ms", fields.ttft_ms.value_or(0), "slo"},
+                         {"tpot_ms", fields.tpot_ms.value_or(0), "slo"}};
+  for (const Needs& need : needs) {
+    if (need.value == 0 || policy == need.policy) continue;
+    return FailParam(need.field, "{} needs a server with --scheduling-policy {}; this one has {}", need.field,
+                     need.policy, policy);
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -293,6 +317,7 @@ Result<> CheckGenerationFields(const GenerationFields& fields, const RequestLimi
                        limits.logprobs_max, *fields.prompt_logprobs);
     }
   }
+  QUIRE_TRY_VOID(CheckTerms(fields, limits.scheduling_policy));
   if (fields.truncate_prompt_tokens == 0) {
     return FailParam("truncate_prompt_tokens", "truncate_prompt_tokens must be -1 or at least 1, got 0");
   }

@@ -25,10 +25,13 @@ struct RequestLimits {
   int vocab_size = 0;
   int max_model_len = 0;
   int logprobs_max = 20;
+  std::string scheduling_policy;  // of the engine
 };
 
 struct GenerationFields {
   std::string model;  // "": the client named none
+  std::optional<double> ttft_ms, tpot_ms;
+  std::optional<std::int64_t> priority, queue_timeout_ms;
   std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<double> length_penalty;
   EarlyStopping early_stopping = EarlyStopping::kHeuristic;

@@ -383,6 +383,71 @@ TEST_F(HttpServerTest, FullEngineQueueIsA503AndLeavesNothingBehind) {
   EXPECT_EQ(engine->num_running(), 0) << "the prompts that had room are aborted";
 }
 
+// Before its body is read, so before anything is tokenised.
+TEST_F(HttpServerTest, RefusesRequestsWhileTooManyPromptTokensWait) {
+  Start({.waiting_tokens_max = 10});
+  engine->Hold(true);
+  HttpClient first = Connect();
+  first.Send(HttpClient::PostBytes("/v1/completions", R"({"prompt":"0123456789abcdef","stream":true})"));
+  ASSERT_TRUE(engine->WaitFor([&] { return engine->num_running() == 1; }));
+  HttpClient second = Connect();
+  second.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Content-Length: 1000\r\n\r\n");  // the body never comes
+  const HttpAnswer refused = second.Read();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.header("retry-after"), "1");
+  EXPECT_THAT(refused.body, HasSubstr("prompt tokens wait"));
+  engine->HoldAfter(1);
+  first.ReadUntil("data: {");
+  engine->Hold(false);
+  EXPECT_EQ(Post("/v1/completions", R"({"prompt":"x"})").status, 200) << "the first has its first token";
+  EXPECT_TRUE(first.Read().complete);
+  // Requests that end without a token, or whose client goes away, do not count for ever.
+  engine->Hold(true);
+  {
+    HttpClient leaves = Connect();
+    leaves.Send(HttpClient::PostBytes("/v1/completions", R"({"prompt":"0123456789abcdef"})"));
+    ASSERT_TRUE(engine->WaitFor([&] { return engine->num_running() == 1; }));
+  }
+  ASSERT_TRUE(engine->WaitFor([&] { return engine->num_running() == 0; }));
+  engine->Hold(false);
+  EXPECT_EQ(Post("/v1/completions", R"({"prompt":"x"})").status, 200);
+}
+
+// What the engine sheds is a 503 that says when to come again; a stream too, as long as nothing has been sent.
+TEST_F(HttpServerTest, ShedRequestsAreToldWhenToComeAgain) {
+  Start();
+  engine->set_scripter([](const GenerateRequest&, int) { return Script{.tokens = {}, .shed_retry_after_s = 7}; });
+  for (const char* body : {R"({"prompt":"x"})", R"({"prompt":"x","n":3})", R"({"prompt":"x","stream":true})"}) {
+    const HttpAnswer answer = Post("/v1/completions", body);
+    EXPECT_EQ(answer.status, 503) << body;
+    EXPECT_EQ(answer.header("retry-after"), "7");
+    const json::value error = Parse(answer.body).at("error");
+    EXPECT_EQ(error.at("code"), "overloaded");
+    EXPECT_EQ(error.at("message"), "it would come too late");
+  }
+}
+
+// How a request wants to be served reaches the engine, and whose it is.
+TEST_F(HttpServerTest, TermsReachTheEngine) {
+  Start({.api_keys = {"first", "second"}}, {.scheduling_policy = "slo"});
+  const HttpAnswer chat = Connect().Post(
+      "/v1/chat/completions",
+      R"({"messages":[{"role":"user","content":"x"}],"ttft_ms":300,"tpot_ms":12.5,"queue_timeout_ms":4000})",
+      "Authorization: Bearer second\r\n");
+  EXPECT_EQ(chat.status, 200) << chat.body;
+  EXPECT_EQ(engine->last_request()->terms,
+            (ServiceTerms{
+                .priority = 0, .ttft_ms = 300, .tpot_ms = 12.5, .queue_timeout_ms = 4000, .tenant = 1, .route = 1}));
+  EXPECT_EQ(Connect().Post("/v1/completions", R"({"prompt":"x"})", "Authorization: Bearer first\r\n").status, 200);
+  EXPECT_EQ(engine->last_request()->terms, ServiceTerms{});
+  const HttpAnswer refused =
+      Connect().Post("/v1/completions", R"({"prompt":"x","priority":2})", "Authorization: Bearer first\r\n");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(ErrorParam(refused), "priority");
+}
+
 // HLTH-02: the engine dies: running requests get errors, health turns, and all is well after the restart.
 TEST_F(HttpServerTest, SurvivesTheDeathOfTheEngine) {
   Start();

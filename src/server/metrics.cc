@@ -128,6 +128,7 @@ struct Metrics::Impl {
 
   Gauge& running = AddGauge("vllm:num_requests_running", "Requests in the engine's running batch.");
   Gauge& waiting = AddGauge("vllm:num_requests_waiting", "Requests that wait to be scheduled.");
+  Gauge& queued_tokens = AddGauge("quire:num_queued_tokens", "Prompt tokens of requests that have not run yet.");
   Gauge& kv_usage = AddGauge("vllm:kv_cache_usage_perc", "Part of the KV blocks that requests hold, 0 to 1.");
 
   Follower prefix_queries{&AddCounter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache.")};
@@ -142,6 +143,8 @@ struct Metrics::Impl {
       &AddCounter("quire:swap_preemptions_total", "Preemptions that saved keys and values in the swap area.")};
   Follower swapped_out{&AddCounter("quire:swapped_out_blocks_total", "KV blocks copied to the swap area.")};
   Follower swapped_in{&AddCounter("quire:swapped_in_blocks_total", "KV blocks copied back from the swap area.")};
+  Follower shed{&AddCounter("quire:requests_shed_total", "Requests refused because they would have been late.")};
+  Follower queue_timeouts{&AddCounter("quire:queue_timeouts_total", "Requests that waited too long to run.")};
   Follower prompt_tokens{&AddCounter("vllm:prompt_tokens_total", "Prompt tokens processed.")};
   Follower cached_tokens{&AddCounter("vllm:prompt_tokens_cached_total", "Prompt tokens taken from the cache.")};
   Follower generation_tokens{&AddCounter("vllm:generation_tokens_total", "Tokens generated.")};
@@ -230,6 +233,7 @@ void Metrics::ObserveFinish(const FinishRecord& record) {
       impl_->abort.Increment();
       break;
     case FinishReason::kNone:
+    case FinishReason::kShed:
     case FinishReason::kError:
       impl_->error.Increment();
       break;
@@ -266,6 +270,7 @@ void Metrics::Update(const EngineStats& stats) {
   const std::lock_guard lock(impl_->mutex);
   impl_->running.Set(stats.num_requests_running);
   impl_->waiting.Set(stats.num_requests_waiting);
+  impl_->queued_tokens.Set(static_cast<double>(stats.num_queued_tokens));
   const int held = stats.num_blocks_total - stats.num_blocks_free - stats.num_blocks_cached;
   impl_->kv_usage.Set(stats.num_blocks_total > 0 ? static_cast<double>(held) / stats.num_blocks_total : 0.0);
   impl_->prefix_queries.Update(stats.prefix_cache_queries);
@@ -286,6 +291,8 @@ void Metrics::Update(const EngineStats& stats) {
   impl_->swap_preemptions.Update(stats.swap_preemptions);
   impl_->swapped_out.Update(stats.swapped_out_blocks);
   impl_->swapped_in.Update(stats.swapped_in_blocks);
+  impl_->shed.Update(stats.requests_shed);
+  impl_->queue_timeouts.Update(stats.queue_timeouts);
   impl_->prompt_tokens.Update(stats.prompt_tokens);
   impl_->generation_tokens.Update(stats.generation_tokens);
 

@@ -52,7 +52,8 @@ std::shared_ptr<const ModelContext> ModelBackend::Context() {
   context->limits = {.vocab_size = info->vocab_size,
                      .max_model_len = model_.max_model_len > 0 ? std::min(model_.max_model_len, info->max_model_len)
                                                                : info->max_model_len,
-                     .logprobs_max = config_->logprobs_max};
+                     .logprobs_max = config_->logprobs_max,
+                     .scheduling_policy = info->scheduling_policy};
   for (int id = 0; id < model_.tokenizer->vocab_size(); ++id) {
     context->token_bytes_max = std::max(context->token_bytes_max, model_.tokenizer->TokenText(TokenId(id)).size());
   }

@@ -42,6 +42,7 @@ class ModelBackend {
 
   const ServedModel& model() const { return model_; }
   EngineClient& engine() { return *model_.engine; }
+  std::int64_t num_waiting_tokens() const { return tracker_.num_waiting_tokens(); }
   RequestTracker& tracker() { return tracker_; }
   EngineMonitor& monitor() { return monitor_; }
   Metrics& metrics() { return *metrics_; }

@@ -8,6 +8,9 @@
 namespace quire::server {
 namespace {
 
+// Answers of the two are of different lengths: see ServiceTerms::route.
+constexpr std::int32_t kCompletionRoute = 0, kChatRoute = 1;
+
 // Chooses the number of tokens to generate, or says why there is no room. `asked` is absent when the client
 // left it to the server: then the rest of the context is used.
 Result<int> FitMaxTokens(std::size_t prompt_tokens, std::optional<std::int64_t> asked, const char* prompt_param,
@@ -56,6 +59,12 @@ GenerationSpec MakeSpec(const GenerationFields& fields, const ModelContext& mode
   spec.stop.ignore_eos = fields.ignore_eos;
   spec.stop.stop_token_ids = fields.stop_token_ids;
   spec.cache_salt = fields.cache_salt;
+  spec.terms = {.priority = static_cast<std::int32_t>(fields.priority.value_or(0)),
+                .ttft_ms = fields.ttft_ms.value_or(0),
+                .tpot_ms = fields.tpot_ms.value_or(0),
+                .queue_timeout_ms = static_cast<std::int32_t>(fields.queue_timeout_ms.value_or(0)),
+                .tenant = identity.tenant,
+                .route = kCompletionRoute};
   spec.stream = fields.stream;
   spec.include_usage = fields.include_usage;
   spec.continuous_usage_stats = fields.continuous_usage_stats;
@@ -197,6 +206,7 @@ Result<GenerationSpec> PrepareCompletion(CompletionRequest request, const ModelC
 Result<GenerationSpec> PrepareChat(ChatRequest request, const ModelContext& model, const RequestIdentity& identity) {
   GenerationSpec spec = MakeSpec(request, model, identity);
   spec.is_chat = true;
+  spec.terms.route = kChatRoute;
   spec.id = "chatcmpl-" + identity.id;
   const bool has_new_name = request.max_completion_tokens.has_value();
   const auto max_tokens = has_new_name ? request.max_completion_tokens : request.max_tokens;

@@ -46,6 +46,7 @@ struct GenerationSpec {
   int n = 1;                // choices that are returned for each prompt: with best_of the best of sampling.n
   StopCriteria stop;        // but for max_tokens
   std::string cache_salt;
+  ServiceTerms terms;
 
   bool stream = false;
   bool include_usage = false;
@@ -71,6 +72,7 @@ struct RequestIdentity {
   std::string id;  // without its prefix
   std::int64_t created = 0;
   std::uint64_t random_seed = 0;
+  int tenant = 0;
 };
 
 // kNotFound when the model has another name.

@@ -94,7 +94,7 @@ std::string ErrorJson(const ApiError& error) {
 
 Reply ErrorReply(const ApiError& error) {
   Reply reply{.status = error.status, .body = ErrorJson(error)};
-  if (error.status == 503) reply.headers.emplace_back("Retry-After", "1");
+  if (error.status == 503) reply.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
   return reply;
 }
 

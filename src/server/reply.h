@@ -25,8 +25,9 @@ std::string_view StatusText(int status);
 struct ApiError {
   int status = 500;
   std::string message;
-  std::string param;  // "": null
-  std::string code;   // "": null
+  std::string param;      // "": null
+  std::string code;       // "": null
+  int retry_after_s = 1;  // with 503
 };
 
 // kOutOfRange becomes the code "context_length_exceeded": in requests nothing else is reported with it.

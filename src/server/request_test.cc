@@ -10,12 +10,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr RequestLimits kLimits{.vocab_size = 1000, .max_model_len = 512, .logprobs_max = 20};
+const RequestLimits kLimits{.vocab_size = 1000, .max_model_len = 512, .logprobs_max = 20, .scheduling_policy = "fcfs"};
 
-Result<CompletionRequest> Completion(const std::string& members) {
+Result<CompletionRequest> Completion(const std::string& members, const RequestLimits& limits = kLimits) {
   auto body = ParseJson("{\"prompt\":\"x\"" + (members.empty() ? "" : "," + members) + "}", "request body");
   EXPECT_TRUE(body.has_value()) << members;
-  return ParseCompletionRequest(*body, kLimits);
+  return ParseCompletionRequest(*body, limits);
 }
 
 Result<ChatRequest> Chat(const std::string& members,
@@ -90,6 +90,15 @@ constexpr Refusal kCommonRefusals[] = {
     {R"("cache_salt":"")", "cache_salt"},
     {R"("cache_salt":"a@b")", "cache_salt"},
     {R"("cache_salt":"a\u0000b")", "cache_salt"},
+    {R"("priority":"high")", "priority"},
+    {R"("priority":2147483648)", "priority"},
+    {R"("priority":3)", "priority"},  // needs its policy
+    {R"("ttft_ms":100)", "ttft_ms"},  // likewise
+    {R"("tpot_ms":0.5)", "tpot_ms"},
+    {R"("ttft_ms":-1)", "ttft_ms"},
+    {R"("tpot_ms":1e9)", "tpot_ms"},
+    {R"("queue_timeout_ms":-1)", "queue_timeout_ms"},
+    {R"("queue_timeout_ms":1.5)", "queue_timeout_ms"},
     {R"("truncate_prompt_tokens":0)", "truncate_prompt_tokens"},
     {R"("model":5)", "model"},
     {R"("n":1000000)", "n"},
@@ -124,7 +133,6 @@ constexpr Refusal kCommonRefusals[] = {
     {R"("guided_json":{})", "guided_json"},
     {R"("guided_regex":"a")", "guided_regex"},
     {R"("guided_choice":["a"])", "guided_choice"},
-    {R"("priority":3)", "priority"},
     {R"("allowed_token_ids":[1])", "allowed_token_ids"},
     {R"("bad_words":["a"])", "bad_words"},
     {R"("logits_processors":["a"])", "logits_processors"},
@@ -148,6 +156,22 @@ TEST(Requests, RefuseWrongValuesByName) {
     ASSERT_FALSE(chat.has_value()) << refusal.members;
     EXPECT_EQ(chat.error().param, refusal.param) << refusal.members;
   }
+}
+
+TEST(Requests, TermsAreForThePolicyThatHonoursThem) {
+  RequestLimits limits = kLimits;
+  limits.scheduling_policy = "priority";
+  EXPECT_EQ(Completion(R"("priority":-3)", limits)->priority, -3);
+  EXPECT_EQ(Completion(R"("ttft_ms":100)", limits).error().param, "ttft_ms");
+  limits.scheduling_policy = "slo";
+  const auto targets = Completion(R"("ttft_ms":100,"tpot_ms":12.5,"queue_timeout_ms":3000,"priority":0)", limits);
+  ASSERT_TRUE(targets.has_value()) << targets.error().message;
+  EXPECT_EQ(targets->ttft_ms, 100);
+  EXPECT_EQ(targets->tpot_ms, 12.5);
+  EXPECT_EQ(targets->queue_timeout_ms, 3000);
+  const auto refused = Completion(R"("priority":1)", limits);
+  EXPECT_THAT(refused.error().message, HasSubstr("--scheduling-policy priority"));
+  EXPECT_THAT(refused.error().message, HasSubstr("slo"));
 }
 
 constexpr Refusal kCompletionRefusals[] = {

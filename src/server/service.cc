@@ -116,6 +116,13 @@ std::optional<Reply> Service::CheckReady() const {
   return BusyReply(only->info() == nullptr ? "Loading model" : "the engine is being started again");
 }
 
+std::optional<Reply> Service::CheckWaitingTokens(const ModelBackend& backend) const {
+  const std::int64_t num_waiting = backend.num_waiting_tokens();
+  if (num_waiting < config_->waiting_tokens_max) return std::nullopt;
+  return BusyReply(fmt::format("{} prompt tokens wait for their turn, and the limit is {}; try again", num_waiting,
+                               config_->waiting_tokens_max));
+}
+
 Result<ModelBackend*> Service::FindModel(const json::value& body, ModelAccess* access, bool again) {
   if (!access->lease) {
     // Of one model each request takes that; its own name is checked with its other fields.
@@ -134,8 +141,11 @@ std::expected<Service::Admitted, Reply> Service::Admit(const RequestHead& head) 
   auto match = MatchRoute(head.method, head.target);
   if (!match) return std::unexpected(std::move(match).error());
   const Route& route = *match->route;
+  int tenant = 0;
   if (route.needs_key) {
-    if (auto refused = access_.CheckKey(head)) return std::unexpected(*std::move(refused));
+    auto key = access_.CheckKey(head);
+    if (!key) return std::unexpected(std::move(key).error());
+    tenant = *key;
   }
   if (route.takes_json) {
     if (!IsJson(head.content_type)) {
@@ -152,13 +162,17 @@ std::expected<Service::Admitted, Reply> Service::Admit(const RequestHead& head) 
     }
     if (auto refused = CheckReady()) return std::unexpected(*std::move(refused));
   }
-  Admitted admitted{.match = *std::move(match), .admission = {}};
+  Admitted admitted{.match = *std::move(match), .admission = {}, .tenant = tenant};
   if (route.generates) {
     admitted.admission = Admission(&num_admitted_);
     if (num_admitted_.fetch_add(1, std::memory_order_relaxed) >= config_->requests_max) {
       return std::unexpected(BusyReply(
           fmt::format("the server has {} requests already, which is its limit; try again", config_->requests_max)));
     }
+  }
+  // Of several models, which one it is stands in the body: then they are counted after that is read.
+  if (const ModelBackend* only = models_->resident(); route.generates && only != nullptr) {
+    if (auto refused = CheckWaitingTokens(*only)) return std::unexpected(*std::move(refused));
   }
   return admitted;
 }
@@ -212,7 +226,7 @@ Result<GenerationSpec> Service::Prepare(RouteId route, const json::value& body, 
 }
 
 std::expected<std::unique_ptr<Generation>, Reply> Service::StartGeneration(RouteId route, std::string_view body,
-                                                                           std::string_view request_id,
+                                                                           std::string_view request_id, int tenant,
                                                                            const RequestOrigin& origin,
                                                                            const std::shared_ptr<EventBox>& box,
                                                                            ModelAccess* access) {
@@ -223,7 +237,9 @@ std::expected<std::unique_ptr<Generation>, Reply> Service::StartGeneration(Route
   if (*backend == nullptr) return nullptr;
   const auto model = (*backend)->Context();
   if (model == nullptr) return std::unexpected(BusyReply("Loading model"));
-  const RequestIdentity identity{.id = std::string(request_id), .created = UnixSeconds(), .random_seed = RandomBits()};
+  if (auto refused = CheckWaitingTokens(**backend)) return std::unexpected(*std::move(refused));
+  const RequestIdentity identity{
+      .id = std::string(request_id), .created = UnixSeconds(), .random_seed = RandomBits(), .tenant = tenant};
   auto spec = Prepare(route, *parsed, *model, identity);
   if (!spec) return std::unexpected(ErrorReply(spec.error()));
   const Answer::Observers observers{&(*backend)->metrics(), observers_.spans, clock_};

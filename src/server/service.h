@@ -95,6 +95,7 @@ class Service {
   struct Admitted {
     RouteMatch match;
     Admission admission;  // of generation requests
+    int tenant = 0;       // the number of the API key
   };
   // Decides by the head alone, before a body is read: access, path, method, key, media type, readiness, room.
   std::expected<Admitted, Reply> Admit(const RequestHead& head);
@@ -114,10 +115,10 @@ class Service {
   // Tokenises or waits for the engine, its files or the disk: /tokenize, /detokenize, /reset_prefix_cache, /models/load
   // and /models/unload, /start_profile and /stop_profile.
   std::optional<Reply> HandleSlow(const RouteMatch& match, std::string_view body, ModelAccess* access);
-  // Parses, renders, tokenises and submits. `origin` says when the head was read; `request_id` is what the client is
-  // told. Null: see ModelAccess.
+  // Parses, renders, tokenises and submits. `request_id` is what the client is told; `tenant` as Admit said; `origin`
+  // says when the head was read. Null: see ModelAccess.
   std::expected<std::unique_ptr<Generation>, Reply> StartGeneration(RouteId route, std::string_view body,
-                                                                    std::string_view request_id,
+                                                                    std::string_view request_id, int tenant,
                                                                     const RequestOrigin& origin,
                                                                     const std::shared_ptr<EventBox>& box,
                                                                     ModelAccess* access);
@@ -135,6 +136,7 @@ class Service {
  private:
   // Whether requests are taken at all.
   std::optional<Reply> CheckReady() const;
+  std::optional<Reply> CheckWaitingTokens(const ModelBackend& backend) const;
   // The model that the body names; null when it must be waited for.
   Result<ModelBackend*> FindModel(const json::value& body, ModelAccess* access, bool again = false);
   void LogUnknownFields(const std::vector<std::string>& names);

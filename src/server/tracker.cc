@@ -65,23 +65,35 @@ Result<RequestId> RequestTracker::Submit(GenerateRequest request, int prompt, st
   {
     // Before the engine knows of it: its first event may come at once.
     const std::lock_guard lock(mutex_);
-    entries_.emplace(id, Entry{.box = std::move(box), .prompt = prompt, .choices_left = request.sampling.n});
+    const auto num_tokens = static_cast<std::int64_t>(request.prompt.size());
+    entries_.emplace(
+        id,
+        Entry{
+            .box = std::move(box), .prompt = prompt, .choices_left = request.sampling.n, .waiting_tokens = num_tokens});
+    num_waiting_tokens_.fetch_add(num_tokens, std::memory_order_relaxed);
   }
   auto submitted = engine_gone() ? Result<>(Fail(ErrorCode::kUnavailable, "the engine is gone"))
                                  : engine_->Submit(std::move(request));
   if (submitted) return id;
-  const std::lock_guard lock(mutex_);
-  entries_.erase(id);
+  Forget(id);
   return std::unexpected(std::move(submitted).error());
 }
 
+void RequestTracker::StopWaiting(Entry* entry) {
+  num_waiting_tokens_.fetch_sub(std::exchange(entry->waiting_tokens, 0), std::memory_order_relaxed);
+}
+
+bool RequestTracker::Forget(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return false;
+  StopWaiting(&found->second);
+  entries_.erase(found);
+  return true;
+}
+
 void RequestTracker::Release(RequestId id) {
-  bool runs = false;
-  {
-    const std::lock_guard lock(mutex_);
-    runs = entries_.erase(id) > 0;
-  }
-  if (runs) engine_->Abort(id, std::nullopt);
+  if (Forget(id)) engine_->Abort(id, std::nullopt);
 }
 
 void RequestTracker::AbortChoice(RequestId id, int choice) {
@@ -113,6 +125,7 @@ void RequestTracker::Dispatch(std::vector<EngineEvent> events) {
       const std::lock_guard lock(mutex_);
       const auto found = entries_.find(id);
       if (found == entries_.end()) continue;  // released already
+      StopWaiting(&found->second);
       box = found->second.box;
       arrived.prompt = found->second.prompt;
       const bool ends = arrived.event.finish_reason != FinishReason::kNone;
@@ -128,6 +141,7 @@ void RequestTracker::Abandon(const ApiError& why) {
     const std::lock_guard lock(mutex_);
     engine_gone_.store(true, std::memory_order_release);
     entries.swap(entries_);
+    num_waiting_tokens_.store(0, std::memory_order_relaxed);
   }
   for (auto& [id, entry] : entries) entry.box->End(why);
 }

@@ -76,6 +76,9 @@ class RequestTracker {
   // Ends every request that has not ended, and takes no more.
   void Abandon(const ApiError& why);
 
+  // Prompt tokens of requests from which nothing has come yet.
+  std::int64_t num_waiting_tokens() const { return num_waiting_tokens_.load(std::memory_order_relaxed); }  // a count
+
   bool engine_gone() const { return engine_gone_.load(std::memory_order_acquire); }
 
  private:
@@ -83,13 +86,18 @@ class RequestTracker {
     std::shared_ptr<EventBox> box;
     int prompt = 0;
     int choices_left = 0;
+    std::int64_t waiting_tokens = 0;  // of the prompt; 0 once something has come
   };
+  // The request waits no more.
+  void StopWaiting(Entry* entry);
+  bool Forget(RequestId id);
   void Dispatch(std::vector<EngineEvent> events);
 
   EngineClient* engine_;
   const Clock* clock_;
   TraceLane* lane_;  // of the thread in Run; or null
   std::atomic<std::uint64_t> next_id_{1};
+  std::atomic<std::int64_t> num_waiting_tokens_{0};
   std::atomic<bool> engine_gone_{false};  // Submit looks at it once its entry can be seen
   std::mutex mutex_;                      // guards entries_
   std::unordered_map<RequestId, Entry> entries_;

@@ -27,10 +27,10 @@ static_assert(sizeof(TokenId) == sizeof(std::int32_t) && std::is_trivially_copya
 constexpr std::size_t kTextBytesMax = 64 << 10;  // paths, names, error messages
 constexpr int kLogprobCountMax = std::numeric_limits<std::uint16_t>::max();
 constexpr auto kLastErrorCode = ErrorCode::kInternal;
-constexpr auto kLastFinishReason = FinishReason::kError;
 constexpr auto kLastEarlyStopping = EarlyStopping::kNever;
 constexpr auto kLastTraceCommand = TraceCommand::kStop;
 constexpr auto kLastLifeChange = LifeChange::kScheduled;
+constexpr auto kLastFinishReason = FinishReason::kShed;
 
 // ---- Encoding
 // ------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ flatbuffers::Offset<fbs::Event> EncodeEvent(flatbuffers::FlatBufferBuilder& buil
   return fbs::CreateEvent(builder, event.request.value(), event.choice, tokens, logprobs, counts, prompt_logprobs,
                           prompt_counts, static_cast<std::uint8_t>(event.finish_reason),
                           event.stop_token ? event.stop_token->value() : -1, event.num_cached_tokens, &times, error,
-                          event.ended_by_text, marks);
+                          event.ended_by_text, marks, event.retry_after_s);
 }
 
 // ---- Decoding
@@ -196,7 +196,8 @@ Result<EngineEvent> DecodeEvent(const fbs::Event& event) {
   out.request = RequestId(event.request());
   out.choice = event.choice();
   QUIRE_TRY_VOID(NotNegative("the choice of an event", out.choice));
-  out.tokens = DecodeIds(event.tokens());
+  const std::vector<TokenId> tokens = DecodeIds(event.tokens());
+  out.tokens.assign(tokens.begin(), tokens.end());
   QUIRE_TRY(auto logprobs, DecodePositions(event.logprobs(), event.logprob_counts()));
   for (std::optional<PositionLogprobs>& position : logprobs) {
     if (!position) return Fail(ErrorCode::kCorrupt, "an output position has no logprob");
@@ -217,6 +218,8 @@ Result<EngineEvent> DecodeEvent(const fbs::Event& event) {
   QUIRE_TRY(out.times, DecodeTimes(event));
   out.error = DecodeText(event.error());
   out.ended_by_text = event.ended_by_text();
+  out.retry_after_s = event.retry_after_s();
+  QUIRE_TRY_VOID(NotNegative("retry_after_s of an event", out.retry_after_s));
   return out;
 }
 
@@ -276,6 +279,12 @@ Result<Body> DecodeSubmit(const fbs::Submit& submit) {
   out.stop.ignore_eos = submit.ignore_eos();
   out.stop.stop_token_ids = DecodeIds(submit.stop_token_ids());
   QUIRE_TRY_VOID(DecodeBeam(submit, &out));
+  out.terms = {.priority = submit.priority(),
+               .ttft_ms = submit.ttft_ms(),
+               .tpot_ms = submit.tpot_ms(),
+               .queue_timeout_ms = submit.queue_timeout_ms(),
+               .tenant = submit.tenant(),
+               .route = submit.route()};
   return out;
 }
 
@@ -296,6 +305,7 @@ Result<Body> DecodeReady(const fbs::Ready& ready) {
   info.max_num_batched_tokens = ready.max_num_batched_tokens();
   info.kv_dtype = DecodeText(ready.kv_dtype());
   info.load_seconds = ready.load_seconds();
+  info.scheduling_policy = DecodeText(ready.scheduling_policy());
   // The front end checks requests against these, so that they cannot be nonsense.
   for (const auto& [name, value] : {std::pair{"vocab_size", info.vocab_size},
                                     {"max_model_len", info.max_model_len},
@@ -363,6 +373,10 @@ Result<Body> DecodeStats(const fbs::StatsReply& reply) {
     }
   }
   stats.step_tokens_sum = reply.step_tokens_sum();
+  stats.num_queued_tokens = reply.num_queued_tokens();
+  QUIRE_TRY_VOID(NotNegative("num_queued_tokens", stats.num_queued_tokens));
+  stats.requests_shed = reply.requests_shed();
+  stats.queue_timeouts = reply.queue_timeouts();
   return stats;
 }
 
@@ -495,11 +509,12 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineInfo&
   const auto weight_formats = flat.CreateString(Shortened(info.weight_formats));
   const auto isa = flat.CreateString(Shortened(info.isa));
   const auto kv_dtype = flat.CreateString(Shortened(info.kv_dtype));
+  const auto policy = flat.CreateString(Shortened(info.scheduling_policy));
   return builder_->Finish(
       call,
       fbs::CreateReady(flat, model_path, architecture, weight_formats, isa, info.num_parameters, info.weight_bytes,
                        info.num_threads, info.vocab_size, info.max_model_len, info.block_size, info.num_blocks,
-                       info.max_num_seqs, info.max_num_batched_tokens, kv_dtype, info.load_seconds));
+                       info.max_num_seqs, info.max_num_batched_tokens, kv_dtype, info.load_seconds, policy));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const Status& status) {
@@ -516,6 +531,7 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const GenerateReq
   flatbuffers::FlatBufferBuilder& flat = builder_->flat;
   flat.Clear();
   const SamplingParams& sampling = request.sampling;
+  const ServiceTerms& terms = request.terms;
   std::vector<fbs::LogitBias> biases;
   biases.reserve(sampling.logit_bias.size());
   for (const auto& [id, bias] : sampling.logit_bias) biases.emplace_back(id.value(), bias);
@@ -532,7 +548,8 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const GenerateReq
                               sampling.logprobs.value_or(-1), sampling.prompt_logprobs.value_or(-1),
                               request.stop.max_tokens, request.stop.min_tokens, request.stop.ignore_eos, stop_ids,
                               beam.width, beam.length_penalty, static_cast<std::uint8_t>(beam.early_stopping),
-                              stop_strings, request.stop.skip_special_tokens));
+                              stop_strings, request.stop.skip_special_tokens, terms.priority, terms.ttft_ms,
+                              terms.tpot_ms, terms.queue_timeout_ms, terms.tenant, terms.route));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const AbortRequest& abort) {
@@ -563,7 +580,8 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineStats
                                   stats.prefix_cache_evicted_blocks, stats.preemptions, stats.steps, histogram,
                                   stats.step_tokens_sum, stats.num_swap_blocks_total, stats.num_swap_blocks_used,
                                   stats.swap_preemptions, stats.swapped_out_blocks, stats.swapped_in_blocks,
-                                  stats.tier_hits, kv_tiers, stats.kv_tier_backlog_lost));
+                                  stats.tier_hits, kv_tiers, stats.kv_tier_backlog_lost,
+                                  stats.num_queued_tokens, stats.requests_shed, stats.queue_timeouts));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const ResetPrefixCacheRequest&) {

@@ -53,7 +53,7 @@ EngineEvent RandomEvent(std::mt19937& random) {
     event.prompt_logprobs.emplace_back();
     for (std::size_t i = random() % 4; i > 0; --i) event.prompt_logprobs.emplace_back(RandomPosition(random));
   }
-  event.finish_reason = static_cast<FinishReason>(random() % 5);
+  event.finish_reason = static_cast<FinishReason>(random() % 6);
   if (random() % 2 != 0) event.stop_token = TokenId(static_cast<int>(random() % 100));
   event.ended_by_text = random() % 2 != 0;
   event.num_cached_tokens = static_cast<int>(random() % 100);
@@ -70,6 +70,7 @@ EngineEvent RandomEvent(std::mt19937& random) {
     event.times.marks.push_back({LifeChange::kScheduled, TimePoint(Duration(200 + i))});
   }
   if (event.finish_reason == FinishReason::kError) event.error = "außer Speicher";
+  if (event.finish_reason == FinishReason::kShed) event.retry_after_s = static_cast<int>(random() % 100);
   return event;
 }
 
@@ -85,6 +86,7 @@ void ExpectEqual(const EngineEvent& a, const EngineEvent& b) {
   EXPECT_EQ(a.num_cached_tokens, b.num_cached_tokens);
   EXPECT_TRUE(a.times == b.times);
   EXPECT_EQ(a.error, b.error);
+  EXPECT_EQ(a.retry_after_s, b.retry_after_s);
 }
 
 TEST(Codec, EventsSurvive) {
@@ -145,6 +147,8 @@ TEST(Codec, RequestsSurvive) {
                   .stop_token_ids = {TokenId(9)},
                   .stop_strings = {"a", std::string(5000, 'b')},
                   .skip_special_tokens = false};
+  request.terms = {
+      .priority = -7, .ttft_ms = 250.5, .tpot_ms = 12.25, .queue_timeout_ms = 9000, .tenant = 65535, .route = 1};
   EXPECT_GE(EncodedBytesMax(request), Encoder().Encode(0, request).size());
   const GenerateRequest decoded = RoundTrip(request);
   EXPECT_EQ(decoded.id, request.id);
@@ -169,6 +173,7 @@ TEST(Codec, RequestsSurvive) {
   EXPECT_EQ(decoded.sampling.beam, request.sampling.beam);
   EXPECT_EQ(decoded.stop.stop_strings, request.stop.stop_strings);
   EXPECT_EQ(decoded.stop.skip_special_tokens, request.stop.skip_special_tokens);
+  EXPECT_EQ(decoded.terms, request.terms);
 
   request.sampling.beam.reset();
   EXPECT_FALSE(RoundTrip(request).sampling.beam.has_value());
@@ -195,12 +200,14 @@ TEST(Codec, TheRestSurvives) {
                   .max_num_seqs = 10,
                   .max_num_batched_tokens = 11,
                   .kv_dtype = "bf16",
-                  .load_seconds = 1.5};
+                  .load_seconds = 1.5,
+                  .scheduling_policy = "slo"};
   const EngineInfo decoded = RoundTrip(info);
   EXPECT_EQ(decoded.model_path, info.model_path);
   EXPECT_EQ(decoded.num_parameters, info.num_parameters);
   EXPECT_EQ(decoded.kv_dtype, info.kv_dtype);
   EXPECT_EQ(decoded.load_seconds, info.load_seconds);
+  EXPECT_EQ(decoded.scheduling_policy, info.scheduling_policy);
   EXPECT_EQ(decoded.max_num_batched_tokens, info.max_num_batched_tokens);
 
   EngineStats stats;
@@ -217,6 +224,9 @@ TEST(Codec, TheRestSurvives) {
                     {.kind = KvTierKind::kRedis, .errors = 5, .damaged = 6}};
   stats.step_tokens_histogram = {1, 2, 3};
   stats.step_tokens_sum = 6;
+  stats.num_queued_tokens = 5'000'000'000;
+  stats.requests_shed = 8;
+  stats.queue_timeouts = 9;
   EXPECT_EQ(RoundTrip(stats).num_blocks_cached, 4);
   EXPECT_EQ(RoundTrip(stats).steps, stats.steps);
   EXPECT_EQ(RoundTrip(stats).num_swap_blocks_total, 9);
@@ -229,6 +239,9 @@ TEST(Codec, TheRestSurvives) {
   EXPECT_EQ(RoundTrip(stats).kv_tiers, stats.kv_tiers);
   EXPECT_EQ(RoundTrip(stats).step_tokens_histogram, stats.step_tokens_histogram);
   EXPECT_EQ(RoundTrip(stats).step_tokens_sum, 6u);
+  EXPECT_EQ(RoundTrip(stats).num_queued_tokens, 5'000'000'000);
+  EXPECT_EQ(RoundTrip(stats).requests_shed, 8u);
+  EXPECT_EQ(RoundTrip(stats).queue_timeouts, 9u);
 
   EXPECT_TRUE(RoundTrip(Status()).has_value());
   const Status failed = RoundTrip(Status(std::unexpected(Error{ErrorCode::kOutOfRange, "too long", "prompt"})));
@@ -312,6 +325,7 @@ TEST(Codec, WhatIsOutOfRangeIsRefused) {
   EXPECT_TRUE(refused(EngineStats{.num_requests_running = -1}));
   EXPECT_TRUE(refused(EngineStats{.kv_tiers = std::vector<KvTierStats>(9)}));
   EXPECT_TRUE(refused(EngineStats{.kv_tiers = {{.num_bytes = -1}}}));
+  EXPECT_TRUE(refused(EngineStats{.num_queued_tokens = -1}));
   EXPECT_TRUE(refused(EngineStats{.step_tokens_histogram = std::vector<std::uint64_t>(100)}));
   EXPECT_TRUE(refused(LoadProgress{-1, 5, ""}));
   EXPECT_TRUE(refused(Status(std::unexpected(Error{static_cast<ErrorCode>(99), ""}))));

@@ -7,8 +7,8 @@
 namespace quire::wire {
 namespace {
 
-template <typename T>
-void MoveAppend(std::vector<T>& from, std::vector<T>* to) {
+template <typename Container>
+void MoveAppend(Container& from, Container* to) {
   to->insert(to->end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
@@ -24,6 +24,7 @@ void MergeEvent(EngineEvent next, EngineEvent* event) {
   event->num_cached_tokens = std::max(event->num_cached_tokens, next.num_cached_tokens);
   event->times = next.times;
   event->error = std::move(next.error);
+  event->retry_after_s = next.retry_after_s;
 }
 
 void EventInbox::Push(std::vector<EngineEvent> events) {

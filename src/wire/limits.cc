@@ -53,6 +53,14 @@ Result<> CheckSampling(const SamplingParams& sampling, int vocab_size) {
   return CheckRange("prompt_logprobs", sampling.prompt_logprobs.value_or(0), 0, vocab_size);
 }
 
+Result<> CheckTerms(const ServiceTerms& terms) {
+  QUIRE_TRY_VOID(CheckRange("ttft_ms", terms.ttft_ms, 0, kServiceMsMax));
+  QUIRE_TRY_VOID(CheckRange("tpot_ms", terms.tpot_ms, 0, kServiceMsMax));
+  QUIRE_TRY_VOID(CheckRange("queue_timeout_ms", terms.queue_timeout_ms, 0, kServiceMsMax));
+  QUIRE_TRY_VOID(CheckRange("tenant", terms.tenant, 0, kTenantsMax - 1));
+  return CheckRange("route", terms.route, 0, kRoutesMax - 1);
+}
+
 }  // namespace
 
 Result<> CheckRequest(const GenerateRequest& request, const EngineInfo& info) {
@@ -74,6 +82,7 @@ Result<> CheckRequest(const GenerateRequest& request, const EngineInfo& info) {
       return FailParam("stop", "stop has a text of {} bytes; 1 to {} are allowed", text.size(), kStopStringBytesMax);
     }
   }
+  QUIRE_TRY_VOID(CheckTerms(request.terms));
   if (request.cache_salt.size() > kCacheSaltBytesMax) {
     return FailParam("cache_salt", "cache_salt has {} bytes; at most {} are allowed", request.cache_salt.size(),
                      kCacheSaltBytesMax);

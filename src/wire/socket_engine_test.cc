@@ -344,7 +344,7 @@ TEST(SocketEngineClient, EventsOutOfRangeEndTheConnection) {
       {"vocabulary", {.tokens = {TokenId(FakeEngine::kVocabSize)}}},
       {"vocabulary", {.tokens = {TokenId(-1)}}},
       {"vocabulary", {.tokens = {TokenId(1)}, .logprobs = {{.chosen = {TokenId(5000), -1, 1}, .top = {}}}}},
-      {"more than the 10", {.tokens = std::vector<TokenId>(11, TokenId(1))}},
+      {"more than the 10", {.tokens = TokenList(11, TokenId(1))}},
       {"of the prompt", {.num_cached_tokens = 4}},
       {"of the prompt", {.prompt_logprobs = {{}, {}, {}, {}}}},
   };
@@ -462,6 +462,12 @@ TEST(CheckRequest, HoldsEveryFieldAgainstItsRange) {
   EXPECT_EQ(blames([](GenerateRequest& r) { r.stop.min_tokens = -1; }), "min_tokens");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.stop.stop_token_ids = {TokenId(1000)}; }), "stop_token_ids");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.cache_salt.resize(1 << 20); }), "cache_salt");
+  EXPECT_EQ(blames([&](GenerateRequest& r) { r.terms.ttft_ms = nan; }), "ttft_ms");
+  EXPECT_EQ(blames([](GenerateRequest& r) { r.terms.ttft_ms = -1; }), "ttft_ms");
+  EXPECT_EQ(blames([](GenerateRequest& r) { r.terms.tpot_ms = 1e9; }), "tpot_ms");
+  EXPECT_EQ(blames([](GenerateRequest& r) { r.terms.queue_timeout_ms = -1; }), "queue_timeout_ms");
+  EXPECT_EQ(blames([](GenerateRequest& r) { r.terms.tenant = kTenantsMax; }), "tenant");
+  EXPECT_EQ(blames([](GenerateRequest& r) { r.terms.route = -1; }), "route");
 }
 
 // ---- The inbox

@@ -88,6 +88,13 @@ EngineEvent ScriptedEngine::StepChoice(Running* running, int index) {
   EngineEvent event;
   event.request = request.id;
   event.choice = index;
+  if (choice.script.shed_retry_after_s > 0) {
+    event.finish_reason = FinishReason::kShed;
+    event.error = "it would come too late";
+    event.retry_after_s = choice.script.shed_retry_after_s;
+    choice.done = true;
+    return event;
+  }
   if (index == 0 && !std::exchange(running->told_prompt, true) && request.sampling.prompt_logprobs) {
     for (std::size_t i = 0; i < request.prompt.size(); ++i) {
       event.prompt_logprobs.emplace_back();
@@ -149,6 +156,7 @@ Result<EngineInfo> ScriptedEngine::Info() {
   info.block_size = 16;
   info.num_blocks = 64;
   info.kv_dtype = "none";
+  info.scheduling_policy = options_.scheduling_policy;
   return info;
 }
 

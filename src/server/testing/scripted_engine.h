@@ -20,6 +20,7 @@ namespace quire::server::testing {
 struct Script {
   std::vector<TokenId> tokens;  // after the last one comes EOS, or with ignore_eos the first again
   int tokens_per_event = 1;
+  int shed_retry_after_s = 0;  // not 0: shed instead, with this
 };
 
 class ScriptedEngine final : public EngineClient {
@@ -31,6 +32,7 @@ class ScriptedEngine final : public EngineClient {
     int max_model_len = 512;
     int queue_max = 64;
     TokenId eos{257};
+    std::string scheduling_policy = "lpm";
     std::chrono::microseconds step_time{0};
   };
 
