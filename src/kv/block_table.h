@@ -5,6 +5,7 @@
 //   slot of a position = blocks()[position / block_size] * block_size + position % block_size
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -33,6 +34,10 @@ class BlockTable final {
   std::int64_t Slot(int position) const;
   // Whether anybody else refers to the block at `index`: it may not be written then.
   bool IsShared(int index) const;
+
+  // Room for so many blocks, so that appending them allocates nothing.
+  void Reserve(int num_blocks) { blocks_.reserve(static_cast<std::size_t>(num_blocks)); }
+  std::size_t num_reserved_blocks() const { return blocks_.capacity(); }
 
   void Append(BlockRef block);
   // Appends a further reference to a block that somebody else owns too.

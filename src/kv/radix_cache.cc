@@ -11,6 +11,8 @@ namespace {
 // Nodes that are not in use keep room for this many blocks, so that they can be used again without
 // allocating, and what they keep stays small beside the pool.
 constexpr std::size_t kKeptNodeCapacity = 16;
+// A node that grows with a sequence has room for at most so many further blocks at a time (16k tokens, 4 KiB).
+constexpr std::size_t kGrowingNodeCapacity = 1024;
 
 std::size_t CountCommonTokens(std::span<const TokenId> a, std::span<const TokenId> b) {
   const std::size_t limit = std::min(a.size(), b.size());
@@ -316,7 +318,11 @@ int RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* l
     lock->node_ = node;
     tokens = tokens.subspan(size);
   }
-  // Nobody else has a lock on the node, so it may grow.
+  // Nobody else has a lock on the node, so it may grow, as far as the sequence does: without allocating in each step.
+  const std::size_t to_come = table->num_reserved_blocks() - static_cast<std::size_t>(first_block);
+  if (node->blocks.size() + tokens.size() / size > node->blocks.capacity()) {
+    node->blocks.reserve(node->blocks.size() + std::max(tokens.size() / size, std::min(to_come, kGrowingNodeCapacity)));
+  }
   for (; !tokens.empty(); tokens = tokens.subspan(size)) AppendBlock(node, block_at(first_block++), tokens.first(size));
   return num_new;
 }

@@ -1,6 +1,8 @@
 #include "sched/scheduler.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -11,8 +13,8 @@
 namespace quire::sched {
 namespace {
 
-void InsertByAge(Sequence* sequence, std::vector<Sequence*>* sequences) {
-  sequences->insert(std::ranges::upper_bound(*sequences, sequence, Sequence::IsOlder), sequence);
+Duration Milliseconds(double count) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(count));
 }
 
 }  // namespace
@@ -25,6 +27,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_tok
           config.num_landing_blocks),
       policy_(Policy::Create(config)) {
   CHECK(config.Validate().has_value());
+  if (config.policy == PolicyKind::kSlo) pacer_.emplace(config);
   counters_.step_tokens_histogram.assign(std::size(kStepTokenBuckets) + 1, 0);
 }
 
@@ -36,10 +39,7 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued, kv::SavedBloc
   if (groups_.contains(request.id)) {
     return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);
   }
-  if (num_queued_requests() >= config_.max_num_queued_requests) {
-    return quire::Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_queued_requests(),
-                       config_.max_num_queued_requests);
-  }
+  QUIRE_TRY_VOID(CheckQueue(request));
   auto group = std::make_unique<Group>();
   Request& kept = group->request;
   kept.id = request.id;
@@ -51,6 +51,7 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued, kv::SavedBloc
   kept.masked_ids.insert(kept.masked_ids.end(), request.stop.stop_token_ids.begin(), request.stop.stop_token_ids.end());
   kept.arrival = num_arrivals_++;
   kept.queued = queued;
+  SetTerms(request.terms, &kept);
   kept.sampling = std::move(request.sampling);
   kept.stop = std::move(request.stop);
 
@@ -70,9 +71,34 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued, kv::SavedBloc
   first->tokens_ = std::move(request.prompt);
   first->blocks_.saved = std::move(saved);
   first->state_ = SequenceState::kWaiting;
+  policy_->OnArrival(&kept, waiting_);
   waiting_.push_back(first);
+  num_queued_tokens_ += kept.num_prompt_tokens;
   groups_.emplace(kept.id, std::move(group));
   return {};
+}
+
+Result<> Scheduler::CheckQueue(const GenerateRequest& request) const {
+  if (num_queued_requests() >= config_.max_num_queued_requests) {
+    return quire::Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_queued_requests(),
+                       config_.max_num_queued_requests);
+  }
+  const auto size = static_cast<std::int64_t>(request.prompt.size());
+  if (!waiting_.empty() && num_queued_tokens_ + size > config_.max_num_queued_tokens) {
+    return quire::Fail(ErrorCode::kUnavailable, "{} prompt tokens are waiting; with {} more they are over {}",
+                       num_queued_tokens_, size, config_.max_num_queued_tokens);
+  }
+  return {};
+}
+
+void Scheduler::SetTerms(const ServiceTerms& terms, Request* request) const {
+  request->terms = terms;
+  const int timeout_ms = terms.queue_timeout_ms > 0 ? terms.queue_timeout_ms : config_.queue_timeout_ms;
+  if (timeout_ms > 0) request->queue_until = request->queued + std::chrono::milliseconds(timeout_ms);
+  const double ttft_ms = terms.ttft_ms > 0 ? terms.ttft_ms : config_.default_ttft_ms;
+  request->has_deadline = ttft_ms > 0;
+  request->deadline = request->queued + Milliseconds(ttft_ms > 0 ? ttft_ms : config_.untargeted_ttft_ms);
+  request->tempo = Milliseconds(terms.tpot_ms > 0 ? terms.tpot_ms : config_.default_tpot_ms);
 }
 
 void Scheduler::Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events) {
@@ -119,6 +145,7 @@ void Scheduler::ReadStats(EngineStats* stats) const {
     stats->num_requests_running += sequence->request().num_beam_candidates > 0 ? GroupOf(*sequence).num_unfinished : 1;
   }
   stats->num_requests_waiting = num_unfinished_sequences_ - stats->num_requests_running;
+  stats->num_queued_tokens = num_queued_tokens_;
   stats->num_blocks_total = kv_.num_blocks();
   stats->num_blocks_free = kv_.num_free_blocks();
   stats->num_blocks_cached = kv_.num_evictable_blocks();
@@ -132,7 +159,10 @@ void Scheduler::CheckIntegrity() const {
   std::vector<const kv::SequenceBlocks*> memory;
   std::size_t num_listed = 0;
   const auto check_list = [&](const std::vector<Sequence*>& list, SequenceState state) {
-    CHECK(std::ranges::is_sorted(list, Sequence::IsOlder));
+    // By age where they wait, by rank where they run.
+    CHECK(std::ranges::is_sorted(list, [&](const Sequence* a, const Sequence* b) {
+      return &list == &waiting_ ? Sequence::IsOlder(a, b) : policy_->IsServedBefore(*a, *b);
+    }));
     for (const Sequence* sequence : list) {
       CHECK(sequence->state_ == state);
       CHECK(sequence->num_computed_tokens_ < sequence->num_tokens() || GroupOf(*sequence).beams);
@@ -145,6 +175,9 @@ void Scheduler::CheckIntegrity() const {
   check_list(running_, SequenceState::kRunning);
   CHECK(CountSeats() <= config_.max_num_seqs);
   CHECK(num_queued_requests() <= config_.max_num_queued_requests);
+  std::int64_t num_queued_tokens = 0;
+  for (const Sequence* sequence : waiting_) num_queued_tokens += sequence->num_prompt_tokens();
+  CHECK(num_queued_tokens == num_queued_tokens_);
 
   std::size_t num_active = 0;
   int num_unfinished_sequences = 0;
@@ -185,34 +218,53 @@ void Scheduler::Plan(TimePoint now, BatchPlan* plan) {
   plan->sequences.clear();
   plan->num_tokens = 0;
   swapped_out_.clear();
+  planned_at_ = now;
+  if (pacer_) pacer_->Begin(running_, now);
   Planning planning{.now = now, .plan = plan, .budget = config_.max_num_batched_tokens};
   ScheduleRunning(/*decodes=*/true, &planning);
   ScheduleRunning(/*decodes=*/false, &planning);
-  // Who was preempted is not admitted again at once, unless nothing else runs: a fork that is alone may lack the block
-  // for copying what it shares with the cache; with its blocks given back there is room.
-  if (!planning.preempted || running_.empty()) ScheduleAdmissions(&planning);
+  ScheduleAdmissions(/*before=*/nullptr, &planning);
   for (ScheduledSequence& scheduled : plan->sequences) scheduled.blocks = scheduled.sequence->blocks_.table.blocks();
   // With anything unfinished there is always a sequence that can run: the oldest one.
   CHECK(!plan->empty() || groups_.empty());
   has_plan_ = !plan->empty();
 }
 
+// Steps that follow append to what this sequence has without allocating.
+void Scheduler::ReserveToTheEnd(Sequence* sequence) {
+  sequence->tokens_.reserve(static_cast<std::size_t>(sequence->request().max_num_tokens));
+  sequence->blocks_.table.Reserve(kv_.BlocksFor(sequence->request().max_num_tokens));
+}
+
 int Scheduler::ChunkOf(const Sequence& sequence, int budget) const {
   const int gap = sequence.num_tokens() - sequence.num_computed_tokens();
-  const int chunk = std::min(gap, budget);
-  return config_.max_chunk_tokens > 0 ? std::min(chunk, config_.max_chunk_tokens) : chunk;
+  int chunk = std::min(gap, budget);
+  if (config_.max_chunk_tokens > 0) chunk = std::min(chunk, config_.max_chunk_tokens);
+  return pacer_ && gap > 1 ? pacer_->TokensFor(sequence.num_computed_tokens(), chunk) : chunk;
 }
 
 void Scheduler::ScheduleRunning(bool decodes, Planning* planning) {
   // Only sequences behind the current one are preempted, or it itself, so the index stays right.
   for (std::size_t i = 0; i < running_.size() && planning->budget > 0; ++i) {
     Sequence* const sequence = running_[i];
-    for (Sequence* const lane : sequence->lanes_) {
+    const auto is_due = [decodes](const Sequence* lane) {
       const int gap = lane->num_tokens() - lane->num_computed_tokens();
-      // A beam without a gap waits for the others; one that is parked, for the first to compute what they share.
-      if (gap == 0 || lane->state_ == SequenceState::kParked) continue;
-      if ((gap == 1) != decodes || planning->budget <= 0) continue;
+      // A beam without a gap waits for the others; one that is parked, for the first to compute what they share; one
+      // that is in the plan was admitted a moment ago.
+      return gap > 0 && (gap == 1) == decodes && lane->state_ != SequenceState::kParked && lane->plan_index_ < 0;
+    };
+    if (std::ranges::none_of(sequence->lanes_, is_due)) continue;
+    if (!decodes && policy_->overtakes()) {
+      ScheduleAdmissions(/*before=*/sequence, planning);
+      // Whoever came stands before it, and may have taken its place; then the first that is not planned is next.
+      const auto place = std::ranges::find(running_, sequence);
+      i = place == running_.end() ? std::size_t(-1) : static_cast<std::size_t>(place - running_.begin());
+      if (place == running_.end()) continue;
+    }
+    for (Sequence* const lane : sequence->lanes_) {
+      if (!is_due(lane) || planning->budget == 0) continue;
       const int num_tokens = ChunkOf(*lane, planning->budget);
+      if (num_tokens == 0) continue;  // the step has no time left for it
       while (sequence->state_ == SequenceState::kRunning &&
              !kv_.Reserve(lane->num_computed_tokens_, num_tokens, &lane->blocks_, &planning->plan->copies)) {
         Preempt(running_.back(), planning);
@@ -236,6 +288,12 @@ void Scheduler::PutInPlan(Sequence* sequence, int num_tokens, Planning* planning
                                        .prompt_logprobs = wants_logits && first + 1 < sequence->num_prompt_tokens()});
   planning->plan->num_tokens += num_tokens;
   planning->budget -= num_tokens;
+  if (!pacer_) return;
+  pacer_->Add(first, num_tokens);
+  const Request& request = sequence->request();
+  if (closes_gap && sequence->num_output_tokens() == 0 && request.has_deadline) {
+    pacer_->EndWithin(Seconds(request.deadline - planning->now));
+  }
 }
 
 void Scheduler::TakeOutOfPlan(Sequence* sequence, Planning* planning) {
@@ -244,6 +302,7 @@ void Scheduler::TakeOutOfPlan(Sequence* sequence, Planning* planning) {
   const auto index = static_cast<std::size_t>(std::exchange(sequence->plan_index_, -1));
   planning->plan->num_tokens -= scheduled[index].num_tokens;
   planning->budget += scheduled[index].num_tokens;
+  if (pacer_) pacer_->Remove(scheduled[index].first_position, scheduled[index].num_tokens);
   scheduled.erase(scheduled.begin() + static_cast<std::ptrdiff_t>(index));
   for (std::size_t i = index; i < scheduled.size(); ++i) scheduled[i].sequence->plan_index_ = static_cast<int>(i);
 }
@@ -268,7 +327,7 @@ void Scheduler::Preempt(Sequence* sequence, Planning* planning) {
   ++sequence->times_.num_preemptions;
   sequence->NoteChange(LifeChange::kPreempted, planning->now);
   ++counters_.preemptions;
-  InsertByAge(sequence, &resuming_);
+  Insert(sequence, &resuming_);
   planning->preempted = true;
 }
 
@@ -312,39 +371,9 @@ int Scheduler::CountSeats() const {
   return count;
 }
 
-void Scheduler::ScheduleAdmissions(Planning* planning) {
-  planning->num_seats = CountSeats();
-  const auto has_place = [&](const Sequence* sequence) {
-    return planning->budget > 0 && planning->num_seats + sequence->request().num_seats <= config_.max_num_seqs;
-  };
-  // Whoever does not fit keeps those behind it waiting: otherwise the small would starve the large.
-  while (!resuming_.empty()) {
-    Sequence* const sequence = resuming_.front();
-    if (!has_place(sequence)) return;
-    resuming_.erase(resuming_.begin());
-    if (!Admit(sequence, planning)) {
-      resuming_.insert(resuming_.begin(), sequence);
-      return;
-    }
-  }
-  if (waiting_.empty() || planning->budget <= 0 || planning->num_seats >= config_.max_num_seqs) return;
-  policy_->Order(waiting_, kv_, &order_);
-  for (Sequence* const sequence : order_) {
-    if (!has_place(sequence)) return;
-    if (policy_->HoldBack(*sequence, running_, kv_)) {
-      ++sequence->num_prefix_wait_steps_;
-      continue;
-    }
-    if (!Admit(sequence, planning)) return;
-    LeaveQueue(sequence);
-  }
-}
-
-void Scheduler::LeaveQueue(Sequence* sequence) {
-  const auto place = std::ranges::find(waiting_, sequence);
-  CHECK(place != waiting_.end());
-  for (auto older = waiting_.begin(); older != place; ++older) ++(*older)->num_overtakes_;
-  waiting_.erase(place);
+void Scheduler::Insert(Sequence* sequence, std::vector<Sequence*>* sequences) const {
+  const auto by_rank = [this](const Sequence* a, const Sequence* b) { return policy_->IsServedBefore(*a, *b); };
+  sequences->insert(std::ranges::upper_bound(*sequences, sequence, by_rank), sequence);
 }
 
 bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
@@ -359,19 +388,20 @@ bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
   sequence->num_computed_tokens_ = *cached;
   sequence->state_ = SequenceState::kRunning;
   if (!std::exchange(sequence->has_run_, true)) {
+    ReserveToTheEnd(sequence);
     sequence->times_.first_scheduled = planning->now;
     sequence->num_cached_tokens_ = std::min(*cached, sequence->num_prompt_tokens());
     counters_.prefix_cache_queries += num_cacheable;
     const int restored = sequence->blocks_.num_restored_tokens;
     counters_.prefix_cache_hits += static_cast<std::uint64_t>(*cached - restored);
     counters_.tier_hits += static_cast<std::uint64_t>(restored);
+    policy_->OnAdmission(*sequence, *cached);
   } else {
     sequence->NoteChange(LifeChange::kScheduled, planning->now);
     counters_.swapped_in_blocks += static_cast<std::uint64_t>(kv_.BlocksFor(sequence->blocks_.num_restored_tokens));
   }
   sequence->times_.last_scheduled = planning->now;
-  InsertByAge(sequence, &running_);
-  planning->num_seats += sequence->request().num_seats;
+  Insert(sequence, &running_);
   const int num_tokens = ChunkOf(*sequence, planning->budget);
   CHECK(kv_.Reserve(*cached, num_tokens, &sequence->blocks_, &planning->plan->copies));
   PutInPlan(sequence, num_tokens, planning);

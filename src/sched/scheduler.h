@@ -2,6 +2,7 @@
 // plan out and hands back what came of it, so that any schedule can be simulated.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,6 +24,7 @@
 #include "sched/policy.h"
 #include "sched/scheduler_config.h"
 #include "sched/sequence.h"
+#include "sched/step_pacer.h"
 
 namespace quire::sched {
 
@@ -34,12 +36,11 @@ struct PreemptionCosts {
 
 // One thread. Plan and Commit (or Fail) alternate; everything else comes between a Commit and the next Plan.
 //
-// * Running sequences go first, oldest first, those with one token to run before those with a chunk of a
-// prompt; then
-//   preempted ones; then waiting ones in the policy's order; all under one token budget.
-// * When blocks run out, the youngest running sequence is preempted: its blocks go (what it published stays
-// in the
-//   cache while it can), and it is recomputed later. The oldest always gets on, so the whole always gets on.
+// * Running sequences go first, oldest first (or as the policy ranks them), those with one token to run before those
+//   with a chunk of a prompt; then preempted ones; then waiting ones in the policy's order; all under one token budget,
+//   and with the slo policy one of time. Some policies let a waiting sequence go before running ones.
+// * When blocks run out, the last running sequence is preempted: its blocks go (what it published stays in the
+//   cache while it can), and it is recomputed later. The first always gets on, so the whole always gets on.
 //   Its keys and values may be saved in the swap area instead, see PreemptionMode; it then goes on where it was.
 // * A sequence is admitted when there is room for all of its tokens beside those that others still have to
 // run. What
@@ -57,9 +58,9 @@ class Scheduler final {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Puts a request that arrived at `queued` in the queue. kUnavailable when that is full; kInvalidArgument as
-  // ValidateRequest says, or when the id is that of an unfinished request. `saved` are landing blocks with what lower
-  // tiers had of the prompt.
+  // Puts a request that arrived at `queued` in the queue. kUnavailable when that is full, in requests or in tokens;
+  // kInvalidArgument as ValidateRequest says, or when the id is that of an unfinished request. `saved` are landing
+  // blocks with what lower tiers had of the prompt.
   Result<> Add(GenerateRequest request, TimePoint queued, kv::SavedBlocks saved = {});
   bool IsUnfinished(RequestId id) const { return groups_.contains(id); }
   // As EngineClient::Abort; the kAbort events are appended.
@@ -70,6 +71,9 @@ class Scheduler final {
   // For PreemptionMode::kAuto; whatever they are, only the time that things take depends on it.
   void SetPreemptionCosts(const PreemptionCosts& costs) { preemption_costs_ = costs; }
 
+  // Ends waiting requests that have waited too long or, when the configuration says so, cannot be in time any more, with
+  // kShed events. Before each Plan.
+  void Shed(TimePoint now, std::vector<EngineEvent>* events);
   // Fills `plan` for the next step. Empty only when nothing is unfinished.
   void Plan(TimePoint now, BatchPlan* plan);
   // Takes in what the step found (one entry per scheduled sequence; logprobs are moved out) and appends the
@@ -86,6 +90,7 @@ class Scheduler final {
   bool has_unfinished() const { return !groups_.empty(); }
   // Requests that never ran; max_num_queued_requests bounds them.
   int num_queued_requests() const { return static_cast<int>(waiting_.size()); }
+  std::int64_t num_queued_tokens() const { return num_queued_tokens_; }  // of their prompts
   int num_running_sequences() const { return static_cast<int>(running_.size()); }
   int num_unfinished_sequences() const { return num_unfinished_sequences_; }
   // Gauges count choices. Allocates nothing when `stats` is used again.
@@ -93,6 +98,8 @@ class Scheduler final {
 
   const SchedulerConfig& config() const { return config_; }
   const kv::KvManager& kv() const { return kv_; }
+  const Policy& policy() const { return *policy_; }
+  const StepPacer* pacer() const { return pacer_ ? &*pacer_ : nullptr; }  // with the slo policy
   // CHECKs the invariants of the scheduler and of its memory; O(num_blocks).
   void CheckIntegrity() const;
 
@@ -114,14 +121,24 @@ class Scheduler final {
   struct Planning {
     TimePoint now{};
     BatchPlan* plan = nullptr;
-    int budget = 0;     // tokens
-    int num_seats = 0;  // taken; counted when admissions begin
+    int budget = 0;  // tokens
     bool preempted = false;
+    bool is_ordered = false;  // order_ is made,
+    std::size_t next = 0;     // and admitted as far as here
   };
+
+  // Arrival
+  Result<> CheckQueue(const GenerateRequest& request) const;
+  void SetTerms(const ServiceTerms& terms, Request* request) const;
 
   // Plan
   void ScheduleRunning(bool decodes, Planning* planning);
-  void ScheduleAdmissions(Planning* planning);
+  // Admits whoever has a place; with `before`, only those who may go before that running sequence.
+  void ScheduleAdmissions(const Sequence* before, Planning* planning);
+  Sequence* NextCandidate(Planning* planning);
+  bool AdmitOrDisplace(Sequence* candidate, Planning* planning);
+  bool CanDisplaceEnough(const Sequence& candidate) const;
+  bool KeepsTempo(const Sequence& candidate) const;
   bool Admit(Sequence* sequence, Planning* planning);
   void PutInPlan(Sequence* sequence, int num_tokens, Planning* planning);
   void TakeOutOfPlan(Sequence* sequence, Planning* planning);
@@ -130,7 +147,15 @@ class Scheduler final {
   int ChunkOf(const Sequence& sequence, int budget) const;
   int CountSpareBlocks() const;
   int CountSeats() const;
-  void LeaveQueue(Sequence* sequence);
+  void ReserveToTheEnd(Sequence* sequence);
+  void LeaveQueue(Sequence* sequence, Planning* planning);
+  void Insert(Sequence* sequence, std::vector<Sequence*>* sequences) const;  // by rank
+
+  // Shed
+  void ShedUnmeetable(TimePoint now, std::vector<EngineEvent>* events);
+  void ShedRequest(const Sequence& sequence, const std::string& why, double retry_after_s,
+                   std::vector<EngineEvent>* events);
+  int CountTokensToCompute(const Sequence& sequence, bool looks_up) const;
 
   // Commit
   void CommitSequence(const ScheduledSequence& scheduled, SequenceResult* found, TimePoint now,
@@ -167,8 +192,10 @@ class Scheduler final {
   TextStopMaker* const text_stops_;  // may be null
   kv::KvManager kv_;
   const std::unique_ptr<Policy> policy_;
+  std::optional<StepPacer> pacer_;  // with the slo policy
   std::unordered_map<RequestId, std::unique_ptr<Group>> groups_;
-  // Every sequence that is neither parked nor finished is in exactly one of these, oldest first.
+  // Every sequence that is neither parked nor finished is in exactly one of these: the first by age, the others as the
+  // policy ranks them.
   std::vector<Sequence*> waiting_;          // the first choices of requests that never ran
   std::vector<Sequence*> resuming_;         // without memory: preempted, or found no place beside the first choice
   std::vector<Sequence*> running_;          // with memory
@@ -177,7 +204,10 @@ class Scheduler final {
   std::vector<Sequence*> swapped_out_;      // by the plan being made or run: what they saved is written by its step
   PreemptionCosts preemption_costs_;
   std::vector<Sequence*> old_lanes_;  // reused: the sequences of the beams that a search has just left
+  std::vector<const Sequence*> prefilling_;  // reused: running ones whose prompts are being computed
   bool has_plan_ = false;
+  TimePoint planned_at_{};
+  std::int64_t num_queued_tokens_ = 0;
   int num_unfinished_sequences_ = 0;
   std::uint64_t num_arrivals_ = 0;
   EngineStats counters_;  // only the counters; ReadStats() adds the gauges

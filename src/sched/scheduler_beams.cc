@@ -67,10 +67,12 @@ void Scheduler::CommitBeam(Sequence* sequence, SequenceResult* found, TimePoint 
   search.SetCandidates(static_cast<int>(lane - first->lanes_.begin()), &found->candidates, &found->alternatives);
   if (!search.is_ready()) return;
 
+  for (const Sequence* const each : first->lanes_) policy_->OnToken(*each);
   search.Advance();
   if (first->num_output_tokens() == 0) first->times_.first_token = now;
   first->times_.last_token = now;
   if (search.is_done()) {
+    policy_->OnFinish(*first);
     ReportResult(&group, events);
     return ReleaseBeams(&group, /*caches=*/true);
   }

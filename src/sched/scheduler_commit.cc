@@ -19,6 +19,7 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
 void Scheduler::Commit(const BatchPlan& plan, StepResult* result, TimePoint now, std::vector<EngineEvent>* events) {
   CHECK(has_plan_ && result->sequences.size() == plan.sequences.size());
   has_plan_ = false;
+  if (pacer_) pacer_->Observe(plan, now - planned_at_);
   ++counters_.steps;
   counters_.step_tokens_sum += static_cast<std::uint64_t>(plan.num_tokens);
   const auto bucket = std::ranges::lower_bound(kStepTokenBuckets, plan.num_tokens) - std::begin(kStepTokenBuckets);
@@ -92,6 +93,7 @@ void Scheduler::TakeToken(Sequence* sequence, TokenId token, TimePoint now, Engi
   sequence->tokens_.push_back(token);
   event->tokens.push_back(token);
   ++counters_.generation_tokens;
+  policy_->OnToken(*sequence);
   if (may_stop && Contains(request.eos_ids, token)) {
     FinishSequence(sequence, FinishReason::kStop, event);
   } else if (may_stop && Contains(request.stop.stop_token_ids, token)) {
@@ -125,7 +127,8 @@ void Scheduler::ForkChoices(Sequence* first) {
       choice->num_computed_tokens_ = first->num_tokens() - 1;
       choice->blocks_ = kv_.Fork(first->blocks_, choice->num_computed_tokens_);
     }
-    list.insert(std::ranges::upper_bound(list, choice.get(), Sequence::IsOlder), choice.get());
+    ReserveToTheEnd(choice.get());
+    Insert(choice.get(), &list);
   }
 }
 
@@ -142,6 +145,7 @@ void Scheduler::FinishSequence(Sequence* sequence, FinishReason reason, EngineEv
   event->finish_reason = reason;
   event->times = sequence->times_;
   if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
+    policy_->OnFinish(*sequence);
     kv_.Finish(sequence->tokens().first(static_cast<std::size_t>(sequence->num_computed_tokens_)), &sequence->blocks_);
   } else {
     kv_.Release(&sequence->blocks_);
@@ -171,6 +175,9 @@ void Scheduler::EndChoice(Sequence* sequence, FinishReason reason, const std::st
 
 void Scheduler::EraseFinished() {
   const auto is_finished = [](const Sequence* sequence) { return sequence->state_ == SequenceState::kFinished; };
+  for (const Sequence* sequence : waiting_) {
+    if (is_finished(sequence)) num_queued_tokens_ -= sequence->num_prompt_tokens();
+  }
   for (std::vector<Sequence*>* list : {&waiting_, &resuming_, &running_}) std::erase_if(*list, is_finished);
   for (const RequestId id : finished_groups_) groups_.erase(id);
   finished_groups_.clear();

@@ -1,6 +1,9 @@
 #include "sched/scheduler_config.h"
 
 #include <cstdint>
+#include <utility>
+
+#include "api/request.h"
 
 namespace quire::sched {
 namespace {
@@ -18,15 +21,26 @@ std::string_view PolicyName(PolicyKind kind) {
       return "fcfs";
     case PolicyKind::kLpm:
       return "lpm";
+    case PolicyKind::kDfsWeight:
+      return "dfs-weight";
+    case PolicyKind::kRandom:
+      return "random";
+    case PolicyKind::kPriority:
+      return "priority";
+    case PolicyKind::kSjf:
+      return "sjf";
+    case PolicyKind::kSlo:
+      return "slo";
   }
   return "";
 }
 
 Result<PolicyKind> ParsePolicy(std::string_view name) {
-  for (const PolicyKind kind : {PolicyKind::kFcfs, PolicyKind::kLpm}) {
+  for (const PolicyKind kind : kPolicyKinds) {
     if (name == PolicyName(kind)) return kind;
   }
-  return Fail(ErrorCode::kInvalidArgument, "unknown scheduling policy \"{}\"; known are fcfs and lpm", name);
+  return Fail(ErrorCode::kInvalidArgument,
+              "unknown scheduling policy \"{}\"; known are fcfs, lpm, dfs-weight, random, priority, sjf and slo", name);
 }
 
 std::string_view PreemptionModeName(PreemptionMode mode) {
@@ -59,12 +73,17 @@ Result<> SchedulerConfig::Validate() const {
   QUIRE_TRY_VOID(AtLeast("num_swap_blocks", num_swap_blocks, 0));
   QUIRE_TRY_VOID(AtLeast("num_landing_blocks", num_landing_blocks, 0));
   QUIRE_TRY_VOID(AtLeast("max_num_queued_requests", max_num_queued_requests, 1));
+  QUIRE_TRY_VOID(AtLeast("max_num_queued_tokens", max_num_queued_tokens, 1));
+  QUIRE_TRY_VOID(AtLeast("queue_timeout_ms", queue_timeout_ms, 0));
   QUIRE_TRY_VOID(AtLeast("max_num_choices", max_num_choices, 1));
   QUIRE_TRY_VOID(AtLeast("max_beam_width", max_beam_width, 0));
   QUIRE_TRY_VOID(AtLeast("max_overtakes", max_overtakes, 0));
   QUIRE_TRY_VOID(AtLeast("max_lookups_per_step", max_lookups_per_step, 1));
-  QUIRE_TRY_VOID(AtLeast("max_prefix_wait_steps", max_prefix_wait_steps, 0));
+  QUIRE_TRY_VOID(AtLeast("max_held_back_steps", max_held_back_steps, 0));
   QUIRE_TRY_VOID(AtLeast("min_prefix_wait_tokens", min_prefix_wait_tokens, 1));
+  QUIRE_TRY_VOID(AtLeast("untargeted_ttft_ms", untargeted_ttft_ms, 1));
+  QUIRE_TRY_VOID(AtLeast("min_prefill_tokens", min_prefill_tokens, 1));
+  QUIRE_TRY_VOID(ValidatePolicy());
   // Positions and slots are counted in 32 bits.
   if (std::int64_t{num_blocks} * block_size > INT32_MAX) {
     return FailParam("num_blocks", "num_blocks × block_size is {} × {} tokens; at most {} are possible", num_blocks,
@@ -78,6 +97,31 @@ Result<> SchedulerConfig::Validate() const {
   }
   if (max_model_len > INT32_MAX / 2) {
     return FailParam("max_model_len", "max_model_len is {}; at most {} is possible", max_model_len, INT32_MAX / 2);
+  }
+  return {};
+}
+
+Result<> SchedulerConfig::ValidatePolicy() const {
+  for (const auto& [name, value] :
+       {std::pair{"default_ttft_ms", default_ttft_ms}, {"default_tpot_ms", default_tpot_ms}}) {
+    if (!(value >= 0 && value <= kServiceMsMax)) {
+      return FailParam(name, "{} is {}; it must be from 0 to {}", name, value, kServiceMsMax);
+    }
+    if (value > 0 && policy != PolicyKind::kSlo) {
+      return FailParam(name, "{} is for the policy slo; this one is {}", name, PolicyName(policy));
+    }
+  }
+  if (shed_unmeetable && policy != PolicyKind::kSlo) {
+    return FailParam("shed_unmeetable", "shed_unmeetable is for the policy slo; this one is {}", PolicyName(policy));
+  }
+  if (enable_fairness && (policy == PolicyKind::kSlo || policy == PolicyKind::kPriority)) {
+    return FailParam("enable_fairness", "the policy {} orders all requests together; fairness between keys cannot",
+                     PolicyName(policy));
+  }
+  for (const auto& [name, value] :
+       {std::pair{"input_token_weight", input_token_weight}, {"output_token_weight", output_token_weight}}) {
+    if (!(value >= 1e-3 && value <= 1e3))
+      return FailParam(name, "{} is {}; it must be from 0.001 to 1000", name, value);
   }
   return {};
 }

@@ -76,6 +76,8 @@ class SchedulerHarness {
   // Plans one step.
   std::vector<Ran> Plan() {
     now += std::chrono::milliseconds(1);
+    scheduler.Shed(now, &events);
+    scheduler.CheckIntegrity();
     scheduler.Plan(now, &plan);
     std::vector<Ran> ran;
     for (const ScheduledSequence& scheduled : plan.sequences) {
@@ -106,6 +108,7 @@ class SchedulerHarness {
         }
       }
     }
+    now += step_time(plan);
     scheduler.Commit(plan, &result, now, &events);
     scheduler.CheckIntegrity();
   }
@@ -152,6 +155,8 @@ class SchedulerHarness {
   BatchPlan plan;
   std::vector<EngineEvent> events;
   int num_tokens_run = 0;
+  // What a step takes, besides the millisecond between a Commit and the next Plan.
+  std::function<Duration(const BatchPlan&)> step_time = [](const BatchPlan&) { return Duration::zero(); };
   // By default the token tells how long the output is.
   std::function<TokenId(const Sequence&)> sample = [](const Sequence& sequence) {
     return TokenId(500 + sequence.num_output_tokens());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/events.h"
+#include "api/request.h"
 #include "api/sampling_params.h"
 #include "base/clock.h"
 #include "base/strong_id.h"
@@ -29,6 +30,12 @@ struct Request {
   int num_beam_candidates = 0;      // that each beam proposes; 0: the request samples
   std::uint64_t arrival = 0;        // ordinal; the older is served first and preempted last
   TimePoint queued{};
+  ServiceTerms terms;                        // as asked for; what follows has the defaults in it
+  TimePoint queue_until = TimePoint::max();  // shed when it has not run by then
+  TimePoint deadline = TimePoint::max();     // slo: of its first token
+  bool has_deadline = false;                 // slo: somebody named it
+  Duration tempo{};                          // slo: between its tokens; 0: whatever comes
+  double predicted_work = 0;                 // sjf
 };
 
 enum class SequenceState : std::uint8_t {
@@ -78,7 +85,7 @@ class Sequence final {
   // whose logits are still wanted.
   std::size_t num_cacheable_tokens() const;
   int num_overtakes() const { return num_overtakes_; }
-  int num_prefix_wait_steps() const { return num_prefix_wait_steps_; }
+  int num_held_back_steps() const { return num_held_back_steps_; }
   // The order of being served first and preempted last.
   static bool IsOlder(const Sequence* a, const Sequence* b);
 
@@ -103,11 +110,11 @@ class Sequence final {
   std::vector<std::optional<PositionLogprobs>> prompt_logprobs_;
   bool prompt_logprobs_reported_ = false;  // with the first event; they are gone then
   RequestTimes times_;
-  bool is_aborted_ = false;        // and ends when no other choice needs it
-  bool has_run_ = false;           // the times of scheduling are set
-  int num_overtakes_ = 0;          // younger requests that were admitted first
-  int num_prefix_wait_steps_ = 0;  // steps in which it was held back
-  int plan_index_ = -1;            // its place in the plan being made or run
+  bool is_aborted_ = false;      // and ends when no other choice needs it
+  bool has_run_ = false;         // the times of scheduling are set
+  int num_overtakes_ = 0;        // younger requests that were admitted first
+  int num_held_back_steps_ = 0;  // steps in which it was held back
+  int plan_index_ = -1;          // its place in the plan being made or run
   std::vector<Sequence*>
       lanes_;              // itself; with beams those of the live ones, best first, or none if it is not the first
   int fork_position_ = 0;  // tokens that it shares with lanes that are parked, once it has computed them

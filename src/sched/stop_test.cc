@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -27,7 +28,8 @@ EngineEvent EndAfter(const std::vector<int>& script, const std::function<void(Ge
   EXPECT_TRUE(harness.Add(request).has_value());
   harness.RunToEnd();
   EngineEvent end = harness.EndOf(1);
-  end.tokens = harness.TokensOf(1);
+  const std::vector<TokenId> tokens = harness.TokensOf(1);
+  end.tokens.assign(tokens.begin(), tokens.end());
   return end;
 }
 
@@ -179,11 +181,15 @@ TEST(SchedulerConfig, NamesTheField) {
       {"vocab_size", &SchedulerConfig::vocab_size},
       {"max_chunk_tokens", &SchedulerConfig::max_chunk_tokens},
       {"max_num_queued_requests", &SchedulerConfig::max_num_queued_requests},
+      {"max_num_queued_tokens", &SchedulerConfig::max_num_queued_tokens},
+      {"queue_timeout_ms", &SchedulerConfig::queue_timeout_ms},
+      {"untargeted_ttft_ms", &SchedulerConfig::untargeted_ttft_ms},
+      {"min_prefill_tokens", &SchedulerConfig::min_prefill_tokens},
       {"max_num_choices", &SchedulerConfig::max_num_choices},
       {"max_beam_width", &SchedulerConfig::max_beam_width},
       {"max_overtakes", &SchedulerConfig::max_overtakes},
       {"max_lookups_per_step", &SchedulerConfig::max_lookups_per_step},
-      {"max_prefix_wait_steps", &SchedulerConfig::max_prefix_wait_steps},
+      {"max_held_back_steps", &SchedulerConfig::max_held_back_steps},
       {"min_prefix_wait_tokens", &SchedulerConfig::min_prefix_wait_tokens},
   };
   EXPECT_TRUE(TestConfig().Validate().has_value());
@@ -197,6 +203,23 @@ TEST(SchedulerConfig, NamesTheField) {
   SchedulerConfig config = TestConfig();
   config.num_blocks = 1 << 30;
   EXPECT_EQ(config.Validate().error().param, "num_blocks");
+  // What one policy can do and another cannot.
+  config = TestConfig();
+  config.default_tpot_ms = 10;
+  EXPECT_EQ(config.Validate().error().param, "default_tpot_ms");
+  config.policy = PolicyKind::kSlo;
+  EXPECT_TRUE(config.Validate().has_value());
+  config.default_ttft_ms = std::nan("");
+  EXPECT_EQ(config.Validate().error().param, "default_ttft_ms");
+  config.default_ttft_ms = 0;
+  config.enable_fairness = true;
+  EXPECT_EQ(config.Validate().error().param, "enable_fairness");
+  config = TestConfig();
+  config.shed_unmeetable = true;
+  EXPECT_EQ(config.Validate().error().param, "shed_unmeetable");
+  config = TestConfig();
+  config.output_token_weight = 0;
+  EXPECT_EQ(config.Validate().error().param, "output_token_weight");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 
 namespace quire::sched {
@@ -144,6 +145,33 @@ Result<> CheckIds(const SchedulerConfig& config, const GenerateRequest& request)
   return {};
 }
 
+// Ranges, and what only one policy can honour.
+Result<> CheckTerms(const SchedulerConfig& config, const ServiceTerms& terms) {
+  const struct {
+    const char* field;
+    double value, least, most;
+    std::optional<PolicyKind> policy;  // that it needs, unless it is 0
+  } rows[] = {
+      {"priority", static_cast<double>(terms.priority), std::numeric_limits<std::int32_t>::min(),
+       std::numeric_limits<std::int32_t>::max(), PolicyKind::kPriority},
+      {"ttft_ms", terms.ttft_ms, 0, kServiceMsMax, PolicyKind::kSlo},
+      {"tpot_ms", terms.tpot_ms, 0, kServiceMsMax, PolicyKind::kSlo},
+      {"queue_timeout_ms", static_cast<double>(terms.queue_timeout_ms), 0, kServiceMsMax, {}},
+      {"tenant", static_cast<double>(terms.tenant), 0, kTenantsMax - 1, {}},
+      {"route", static_cast<double>(terms.route), 0, kRoutesMax - 1, {}},
+  };
+  for (const auto& row : rows) {
+    if (!(row.value >= row.least && row.value <= row.most)) {
+      return FailParam(row.field, "{} is {}; it must be at least {} and at most {}", row.field, row.value, row.least,
+                       row.most);
+    }
+    if (row.value == 0 || !row.policy || *row.policy == config.policy) continue;
+    return FailParam(row.field, "{} needs the scheduling policy {}; this is {}", row.field, PolicyName(*row.policy),
+                     PolicyName(config.policy));
+  }
+  return {};
+}
+
 }  // namespace
 
 int MaxNumTokens(const SchedulerConfig& config, const GenerateRequest& request) {
@@ -160,6 +188,7 @@ Result<> ValidateRequest(const SchedulerConfig& config, const GenerateRequest& r
   QUIRE_TRY_VOID(CheckCounts(config, request));
   QUIRE_TRY_VOID(CheckRanges(request.sampling));
   QUIRE_TRY_VOID(CheckIds(config, request));
+  QUIRE_TRY_VOID(CheckTerms(config, request.terms));
   return CheckMemory(config, request);
 }
 
