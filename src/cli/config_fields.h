@@ -40,6 +40,10 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "tokens of one prompt in one step, at most; 0: as many as the step has");
   visitor.Field("max-queued-requests", config.max_num_queued_requests,
                 "requests that may wait for their first step; more get 503");
+  visitor.Field("max-queued-tokens", config.max_num_queued_tokens, "tokens of their prompts, at most; more get 503");
+  visitor.Field("queue-timeout", config.queue_timeout,
+                "how long a request may wait for its first step (its queue_timeout_ms goes before this), then it gets "
+                "503; 0: for ever");
   visitor.Field("kv-cache-dtype",
                 Choice(config.kv_dtype, engine::KvDtypeName, engine::ParseKvDtype,
                        "auto (bf16), bf16, f32, fp8 (fp8_e4m3), int8 or int4"),
@@ -82,8 +86,20 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "keep the keys and values of prompts for later prompts that begin the same");
   visitor.Field("scheduling-policy",
                 Choice(config.policy, sched::PolicyName, sched::ParsePolicy,
-                       "lpm (longest cached prefix first) or fcfs (first come, first served)"),
-                "which waiting request goes first");
+                       "lpm (longest cached prefix first), fcfs (first come, first served), dfs-weight (along the "
+                       "cached prefixes), random, priority (the requests' own), sjf (shortest job first) or slo "
+                       "(earliest deadline first, at the running streams' tempo)"),
+                "which waiting request goes first: docs/scheduling.md");
+  visitor.Field("default-ttft-ms", config.default_ttft_ms,
+                "policy slo: milliseconds to the first token, for requests without ttft_ms; 0: no target");
+  visitor.Field("default-tpot-ms", config.default_tpot_ms,
+                "policy slo: milliseconds between tokens, for requests without tpot_ms; 0: no target");
+  visitor.Field("shed-unmeetable", config.shed_unmeetable,
+                "policy slo: requests whose first token would come too late get 503 at once");
+  visitor.Field("enable-fairness", config.enable_fairness,
+                "between API keys: whichever had fewest tokens goes first; not with the policies priority and slo");
+  visitor.Field("input-token-weight", config.input_token_weight, "cost of a prompt's token, for fairness and sjf");
+  visitor.Field("output-token-weight", config.output_token_weight, "cost of a generated token, for fairness and sjf");
   visitor.Field("packed-cache", config.packed_cache,
                 "where packed weights are kept, so that the next start only maps them: auto (under the user's cache "
                 "folder), a folder, a file that ends in .packed, or off; read: before it reads only. Default: the "
@@ -108,6 +124,8 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "origins of web pages that may call the server (CORS), or *");
   visitor.Field("max-requests", config.requests_max,
                 "generation requests being read, waiting or running; more get 503");
+  visitor.Field("max-waiting-tokens", config.waiting_tokens_max,
+                "prompt tokens that wait for their first token; while there are more, further requests get 503");
   visitor.Field("max-connections", config.connections_max, "open connections, at most");
   visitor.Field("max-logprobs", config.logprobs_max, "alternatives per token that a request may ask for");
   visitor.Field("max-body-size", config.body_bytes_max, "largest body of a request");

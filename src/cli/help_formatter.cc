@@ -129,6 +129,8 @@ std::string FlagOfField(std::string_view field) {
       {"kv_dtype", "kv-cache-dtype"},
       {"policy", "scheduling-policy"},
       {"max_num_queued_requests", "max-queued-requests"},
+      {"max_num_queued_tokens", "max-queued-tokens"},
+      {"waiting_tokens_max", "max-waiting-tokens"},
       {"api_keys", "api-key"},
       {"requests_max", "max-requests"},
       {"connections_max", "max-connections"},

@@ -136,4 +136,10 @@ bool Arrivals::CanAdvance() const {
   });
 }
 
+std::int64_t Arrivals::num_tokens() const {
+  std::int64_t count = 0;
+  for (const Arrival& arrival : waiting_) count += static_cast<std::int64_t>(arrival.request.prompt.size());
+  return count;
+}
+
 }  // namespace quire::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,6 +41,7 @@ class Arrivals final {
   void Release(RequestId id, std::vector<EngineEvent>* events);
   void ReleaseAll(std::vector<EngineEvent>* events);
 
+  std::int64_t num_tokens() const;  // of their prompts
   int size() const { return static_cast<int>(waiting_.size()); }
   // Whether Advance() has something to do.
   bool CanAdvance() const;

@@ -70,6 +70,7 @@ void Engine::SaveRemaining(Duration timeout) {
 void Engine::ReadStats(EngineStats* stats) const {
   scheduler_.ReadStats(stats);
   stats->num_requests_waiting += num_arriving();
+  stats->num_queued_tokens += num_arriving_tokens();
   if (tiers_ != nullptr) tiers_->ReadStats(stats);
 }
 
@@ -118,7 +119,9 @@ Result<> Engine::Step(std::vector<EngineEvent>* events) {
   {
     const TraceSpan plan_span(lane_, TraceLabel::kPlan);
     if (arrivals_) arrivals_->Advance(events);
-    scheduler_.Plan(clock_->Now(), &plan_);
+    const TimePoint now = clock_->Now();
+    scheduler_.Shed(now, events);
+    scheduler_.Plan(now, &plan_);
   }
   if (plan_.empty()) {
     SaveBlocks();

@@ -60,6 +60,7 @@ class Engine final {
   bool has_work() const { return scheduler_.has_unfinished() || num_arriving() > 0; }
   // Whether a Step has anything to do now: what is unfinished may wait for the tiers, and they may wait for blocks.
   bool can_step() const;
+  std::int64_t num_arriving_tokens() const { return arrivals_ ? arrivals_->num_tokens() : 0; }
   int num_arriving() const { return arrivals_ ? arrivals_->size() : 0; }
   // Plans, runs and commits one step, and appends what came of it. A step that the runner cannot carry out
   // ends its requests with kError. Returns whether the runner succeeded.

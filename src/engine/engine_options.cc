@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "api/request.h"
 #include "engine/tiers/redis_tier.h"
 
 namespace quire::engine {
@@ -69,6 +70,17 @@ Result<kernels::KvDtype> ParseKvDtype(std::string_view name) {
               "unknown KV data type \"{}\"; known are auto, bf16, f32, fp8 (fp8_e4m3), int8 and int4", name);
 }
 
+void SetPolicy(const EngineOptions& options, sched::SchedulerConfig* config) {
+  config->policy = options.policy;
+  config->queue_timeout_ms = static_cast<int>(options.queue_timeout.count());
+  config->enable_fairness = options.enable_fairness;
+  config->input_token_weight = options.input_token_weight;
+  config->output_token_weight = options.output_token_weight;
+  config->default_ttft_ms = options.default_ttft_ms;
+  config->default_tpot_ms = options.default_tpot_ms;
+  config->shed_unmeetable = options.shed_unmeetable;
+}
+
 Result<> EngineOptions::Validate() const {
   if (model.empty()) return FailParam("model", "no model was named");
   QUIRE_TRY_VOID(InRange("num_threads", num_threads, 0, kThreadsMax));
@@ -91,6 +103,11 @@ Result<> EngineOptions::Validate() const {
   QUIRE_TRY_VOID(InRange("max_num_batched_tokens", max_num_batched_tokens, 1, 1 << 20));
   QUIRE_TRY_VOID(InRange("max_chunk_tokens", max_chunk_tokens, 0, INT32_MAX));
   QUIRE_TRY_VOID(InRange("max_num_queued_requests", max_num_queued_requests, 1, 1 << 24));
+  QUIRE_TRY_VOID(InRange("max_num_queued_tokens", max_num_queued_tokens, 1, INT32_MAX));
+  sched::SchedulerConfig scheduler;
+  SetPolicy(*this, &scheduler);
+  QUIRE_TRY_VOID(scheduler.ValidatePolicy());
+  QUIRE_TRY_VOID(InRange("queue_timeout", queue_timeout.count(), 0, static_cast<std::int64_t>(kServiceMsMax)));
   return {};
 }
 

@@ -38,7 +38,15 @@ struct EngineOptions {
   int max_num_batched_tokens = 2048;  // of one step
   int max_chunk_tokens = 0;           // of one sequence in one step; 0: no limit but the step's
   int max_num_queued_requests = 1024;
+  int max_num_queued_tokens = 1 << 22;         // of their prompts
+  std::chrono::milliseconds queue_timeout{0};  // until a waiting request is shed; 0: never
   sched::PolicyKind policy = sched::PolicyKind::kLpm;
+  bool enable_fairness = false;   // between API keys
+  double input_token_weight = 1;  // what tokens cost, for fairness and the policy sjf
+  double output_token_weight = 2;
+  double default_ttft_ms = 0;  // policy slo: targets of requests that name none; 0: none
+  double default_tpot_ms = 0;
+  bool shed_unmeetable = false;  // policy slo: requests that cannot be in time are refused
   bool enable_prefix_caching = true;
   // Where packed weights are kept for the next start, see PackedCachePlace; "" and "off": nowhere.
   std::string packed_cache;
@@ -46,6 +54,9 @@ struct EngineOptions {
   // kInvalidArgument names the option, its value and the limit. What only the model can tell is checked by LoadEngine.
   Result<> Validate() const;
 };
+
+// What these options say about who is served when.
+void SetPolicy(const EngineOptions& options, sched::SchedulerConfig* config);
 
 // "bf16", "f32", "fp8_e4m3", "int8", "int4".
 std::string_view KvDtypeName(kernels::KvDtype dtype);

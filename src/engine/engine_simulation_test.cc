@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <random>
 #include <string>
@@ -163,6 +164,7 @@ class Simulation {
         tiers_(MakeTiers()),
         engine_(config_, &runner_, &clock_, tiers_.get()) {
     runner_.Watch(&engine_.scheduler().kv().allocator());
+    runner_.TakeTimeOf(&clock_, std::chrono::microseconds(300), std::chrono::microseconds(100));
     // Prompts are cut from a few texts, so that they share prefixes of all lengths.
     for (int i = 0; i < 3; ++i) texts_.push_back(DrawTokens(config_.scheduler.max_model_len));
   }
@@ -172,7 +174,7 @@ class Simulation {
     std::uint64_t restored = 0;
     std::uint64_t preemptions = 0, swaps = 0, swapped_in = 0, cache_hits = 0, evictions = 0, generated = 0;
     int preempted_beams = 0, beams_ended_by_text = 0;
-    int finished = 0, aborted = 0, failed = 0, refused = 0;
+    int finished = 0, aborted = 0, failed = 0, refused = 0, shed = 0;
   };
   const Counts& counts() const { return counts_; }
 
@@ -193,11 +195,13 @@ class Simulation {
       if (has_faults && Chance(3)) runner_.FailNext();
       const bool had_work = engine_.scheduler().has_unfinished();
       const std::int64_t before = runner_.num_tokens_run();
+      const int unfinished_before = engine_.scheduler().num_unfinished_sequences();
       const bool ran = engine_.Step(&events_).has_value();
       Take(ran);
       // DEAD-01: as long as anything is unfinished, every step computes something or ends a request.
       if (had_work && ran) {
-        ASSERT_GT(runner_.num_tokens_run(), before);
+        ASSERT_TRUE(runner_.num_tokens_run() > before ||
+                    engine_.scheduler().num_unfinished_sequences() < unfinished_before);
       }
       Check();
       runner_.PoisonFreeBlocks();
@@ -270,7 +274,16 @@ class Simulation {
     scheduler.max_num_seqs = OneOf({1, 2, 3, 8, 32});
     scheduler.max_chunk_tokens = OneOf({0, 0, 1, 7});
     scheduler.vocab_size = OneOf({3, 10, 100});
-    scheduler.policy = Chance(70) ? sched::PolicyKind::kLpm : sched::PolicyKind::kFcfs;
+    scheduler.policy = sched::kPolicyKinds[Draw(0, std::size(sched::kPolicyKinds) - 1)];
+    scheduler.random_seed = static_cast<std::uint64_t>(Draw(0, 1000));
+    const bool is_slo = scheduler.policy == sched::PolicyKind::kSlo;
+    scheduler.enable_fairness = !is_slo && scheduler.policy != sched::PolicyKind::kPriority && Chance(50);
+    if (is_slo && Chance(50)) scheduler.default_tpot_ms = Draw(1, 5);
+    scheduler.shed_unmeetable = is_slo && Chance(50);
+    scheduler.min_prefill_tokens = OneOf({1, 4, 16});
+    scheduler.untargeted_ttft_ms = OneOf({1, 30, 30'000});
+    if (Chance(20)) scheduler.queue_timeout_ms = Draw(1, 40);
+    scheduler.max_num_queued_tokens = OneOf({50, 1'000'000});
     scheduler.enable_prefix_caching = Chance(85);
     if (scheduler.enable_prefix_caching && Chance(70)) {
       scheduler.num_landing_blocks = Draw(1, 20);
@@ -279,7 +292,7 @@ class Simulation {
     scheduler.max_num_queued_requests = OneOf({1, 5, 100});
     scheduler.max_overtakes = OneOf({0, 1, 5, 64});
     scheduler.max_lookups_per_step = OneOf({1, 3, 64});
-    scheduler.max_prefix_wait_steps = OneOf({0, 3, 256});
+    scheduler.max_held_back_steps = OneOf({0, 3, 256});
     scheduler.min_prefix_wait_tokens = OneOf({1, 8, 32});
     config.text_stops = &texts_of_beams_;
     if (Chance(70)) config.eos_token_ids.push_back(TokenId(Draw(0, scheduler.vocab_size - 1)));
@@ -305,6 +318,12 @@ class Simulation {
     if (Chance(20)) request.stop.stop_token_ids = DrawTokens(1);
     if (Chance(30)) request.cache_salt = Chance(50) ? "a" : "b";
     if (Chance(30)) DrawBeams(&request);
+    request.terms.tenant = Draw(0, 3);
+    request.terms.route = Draw(0, 1);
+    if (Chance(10)) request.terms.queue_timeout_ms = Draw(1, 60);
+    if (scheduler.policy == sched::PolicyKind::kPriority) request.terms.priority = Draw(-2, 2);
+    if (scheduler.policy == sched::PolicyKind::kSlo && Chance(60)) request.terms.ttft_ms = Draw(1, 80);
+    if (scheduler.policy == sched::PolicyKind::kSlo && Chance(60)) request.terms.tpot_ms = Draw(1, 8);
     return request;
   }
 
@@ -352,8 +371,8 @@ class Simulation {
       Tracked& tracked = tracked_.at(event.request);
       Output& output = tracked.outputs.at(static_cast<std::size_t>(event.choice));
       ASSERT_EQ(output.finish_reason, FinishReason::kNone) << "an event after the end";
-      const bool is_first = !output.told_prompt && event.finish_reason != FinishReason::kAbort &&
-                            event.finish_reason != FinishReason::kError;
+      const bool is_first =
+          !output.told_prompt && event.finish_reason != FinishReason::kAbort && !HasFailed(event.finish_reason);
       output.told_prompt = output.told_prompt || is_first;
       if (event.choice == 0 && is_first && tracked.request.sampling.prompt_logprobs) {
         EXPECT_EQ(event.prompt_logprobs.size(), tracked.request.prompt.size());
@@ -372,6 +391,11 @@ class Simulation {
       }
       if (event.finish_reason == FinishReason::kError) {
         EXPECT_FALSE(ran);
+      }
+      if (event.finish_reason == FinishReason::kShed) {
+        EXPECT_TRUE(output.tokens.empty());
+        EXPECT_FALSE(event.error.empty());
+        EXPECT_GE(event.retry_after_s, 1);
       }
       EXPECT_LT(event.num_cached_tokens, static_cast<int>(tracked.request.prompt.size()));
     }
@@ -396,7 +420,8 @@ class Simulation {
         ASSERT_NE(output.finish_reason, FinishReason::kNone) << "no terminal event";
         if (output.finish_reason == FinishReason::kAbort) ++counts_.aborted;
         if (output.finish_reason == FinishReason::kError) ++counts_.failed;
-        if (output.finish_reason == FinishReason::kAbort || output.finish_reason == FinishReason::kError) {
+        if (output.finish_reason == FinishReason::kShed) ++counts_.shed;
+        if (output.finish_reason == FinishReason::kAbort || HasFailed(output.finish_reason)) {
           ASSERT_LE(output.tokens.size(), expected.tokens.size());
           ASSERT_TRUE(std::equal(output.tokens.begin(), output.tokens.end(), expected.tokens.begin()));
           continue;
@@ -481,11 +506,12 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
     sum.aborted += counts.aborted;
     sum.failed += counts.failed;
     sum.refused += counts.refused;
+    sum.shed += counts.shed;
   }
   std::printf(
-      "%d finished, %d aborted, %d failed, %d refused; %llu preemptions, %llu of them swaps, %llu blocks back, %llu "
+      "%d finished, %d aborted, %d failed, %d refused, %d shed; %llu preemptions, %llu of them swaps, %llu blocks back, %llu "
       "tokens restored, %llu evictions, %llu tokens hit, %llu said\n",
-      sum.finished, sum.aborted, sum.failed, sum.refused, static_cast<unsigned long long>(sum.preemptions),
+      sum.finished, sum.aborted, sum.failed, sum.refused, sum.shed, static_cast<unsigned long long>(sum.preemptions),
       static_cast<unsigned long long>(sum.swaps), static_cast<unsigned long long>(sum.swapped_in),
       static_cast<unsigned long long>(sum.restored), static_cast<unsigned long long>(sum.evictions),
       static_cast<unsigned long long>(sum.cache_hits), static_cast<unsigned long long>(sum.generated));
@@ -497,7 +523,7 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
   EXPECT_GT(sum.swapped_in, num_seeds / 4);
   EXPECT_GT(sum.evictions, num_seeds);
   EXPECT_GT(sum.cache_hits, 10 * num_seeds);
-  for (const int some : {sum.aborted, sum.failed, sum.refused, sum.preempted_beams, sum.beams_ended_by_text}) {
+  for (const int some : {sum.aborted, sum.failed, sum.refused, sum.shed, sum.preempted_beams, sum.beams_ended_by_text}) {
     EXPECT_GT(some, 20);
   }
 }

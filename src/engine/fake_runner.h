@@ -16,6 +16,7 @@
 
 #include "api/events.h"
 #include "api/sampling_params.h"
+#include "base/clock.h"
 #include "engine/runner.h"
 #include "kv/block_allocator.h"
 #include "sched/batch_plan.h"
@@ -85,6 +86,12 @@ class FakeRunner final : public Runner {
 
   // With an allocator, the runner also checks that it writes into no block that is shared.
   void Watch(const kv::BlockAllocator* allocator) { allocator_ = allocator; }
+  // Each step takes its time of this clock: some for itself, and some for each token.
+  void TakeTimeOf(ManualClock* clock, Duration per_step, Duration per_token) {
+    clock_ = clock;
+    per_step_ = per_step;
+    per_token_ = per_token;
+  }
   // The next Run fails after it has done half of its work.
   void FailNext() { fails_next_ = true; }
 
@@ -112,6 +119,7 @@ class FakeRunner final : public Runner {
     }
     EXPECT_EQ(num_tokens, plan.num_tokens);
     num_tokens_run_ += num_tokens;
+    if (clock_ != nullptr) clock_->Advance(per_step_ + per_token_ * num_tokens);
     return {};
   }
 
@@ -173,6 +181,8 @@ class FakeRunner final : public Runner {
   std::vector<Slot> pool_;
   const kv::BlockAllocator* allocator_ = nullptr;
   bool fails_next_ = false;
+  ManualClock* clock_ = nullptr;
+  Duration per_step_{}, per_token_{};
   std::int64_t num_tokens_run_ = 0;
 };
 

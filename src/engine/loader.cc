@@ -102,10 +102,11 @@ EngineConfig MakeEngineConfig(const EngineOptions& options, const MemoryPlan& pl
   config.scheduler.preemption_mode = options.preemption_mode;
   config.scheduler.block_size = kBlockSize;
   config.scheduler.vocab_size = model.vocab_size;
-  config.scheduler.policy = options.policy;
+  SetPolicy(options, &config.scheduler);
   config.scheduler.enable_prefix_caching = options.enable_prefix_caching;
   config.scheduler.max_chunk_tokens = options.max_chunk_tokens;
   config.scheduler.max_num_queued_requests = options.max_num_queued_requests;
+  config.scheduler.max_num_queued_tokens = options.max_num_queued_tokens;
   config.eos_token_ids = model.eos_token_ids;
   return config;
 }

@@ -100,6 +100,20 @@ TEST(EngineOptionsTest, EveryRangeIsChecked) {
   EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_batched_tokens = 0; }), "max_num_batched_tokens");
   EXPECT_EQ(blame([](EngineOptions* o) { o->max_chunk_tokens = -1; }), "max_chunk_tokens");
   EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_queued_requests = 0; }), "max_num_queued_requests");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->max_num_queued_tokens = 0; }), "max_num_queued_tokens");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->queue_timeout = std::chrono::milliseconds(-1); }), "queue_timeout");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->default_tpot_ms = 20; }), "default_tpot_ms");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->shed_unmeetable = true; }), "shed_unmeetable");
+  EXPECT_EQ(blame([](EngineOptions* o) { o->input_token_weight = 0; }), "input_token_weight");
+  const auto with_slo = [&](auto change) {
+    return blame([&](EngineOptions* o) {
+      o->policy = sched::PolicyKind::kSlo;
+      change(o);
+    });
+  };
+  EXPECT_EQ(with_slo([](EngineOptions* o) { o->default_tpot_ms = 20; }), "");
+  EXPECT_EQ(with_slo([](EngineOptions* o) { o->default_ttft_ms = -1; }), "default_ttft_ms");
+  EXPECT_EQ(with_slo([](EngineOptions* o) { o->enable_fairness = true; }), "enable_fairness");
   for (const kernels::KvDtype dtype : kernels::kKvDtypes) EXPECT_EQ(*ParseKvDtype(KvDtypeName(dtype)), dtype);
   EXPECT_EQ(*ParseKvDtype("auto"), kernels::KvDtype::kBf16);
   EXPECT_EQ(*ParseKvDtype("bfloat16"), kernels::KvDtype::kBf16);

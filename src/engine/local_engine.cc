@@ -21,6 +21,7 @@ EngineInfo WithLimits(EngineInfo info, const sched::SchedulerConfig& config) {
   info.num_blocks = config.num_blocks;
   info.max_num_seqs = config.max_num_seqs;
   info.max_num_batched_tokens = config.max_num_batched_tokens;
+  info.scheduling_policy = sched::PolicyName(config.policy);
   return info;
 }
 
@@ -82,6 +83,11 @@ Result<> LocalEngine::Submit(GenerateRequest request) {
     if (num_queued_ >= limit) {
       return Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_queued_, limit);
     }
+    const auto num_tokens = static_cast<std::int64_t>(request.prompt.size());
+    if (num_queued_ > 0 && num_queued_tokens_ + num_tokens > config_.scheduler.max_num_queued_tokens) {
+      return Fail(ErrorCode::kUnavailable, "{} prompt tokens are waiting; with {} more they are over {}",
+                  num_queued_tokens_, num_tokens, config_.scheduler.max_num_queued_tokens);
+    }
     const int live_limit = limit + config_.scheduler.max_num_seqs;
     if (static_cast<int>(live_.size()) >= live_limit) {
       return Fail(ErrorCode::kUnavailable, "{} requests are unfinished; at most {} may be", live_.size(), live_limit);
@@ -92,6 +98,8 @@ Result<> LocalEngine::Submit(GenerateRequest request) {
     // What was for an earlier request with this id.
     std::erase_if(inbox_.aborts, [&](const auto& abort) { return abort.first == request.id; });
     ++num_queued_;
+    num_queued_tokens_ += num_tokens;
+    num_inbox_tokens_ += num_tokens;
     inbox_.requests.push_back({std::move(request), now, std::move(fetch)});
   }
   wake_.notify_one();
@@ -133,6 +141,7 @@ Result<EngineStats> LocalEngine::Stats() {
   if (done_) return Fail(ErrorCode::kUnavailable, "the engine has stopped");
   EngineStats stats = published_;
   stats.num_requests_waiting += static_cast<int>(inbox_.requests.size());
+  stats.num_queued_tokens += num_inbox_tokens_;
   if (tiers_) tiers_->ReadStats(&stats);  // they work between steps, too
   return stats;
 }
@@ -191,6 +200,7 @@ bool LocalEngine::Drain() {
   }
   const bool has_input = !inbox_.empty();
   std::swap(inbox_, taken_);
+  num_inbox_tokens_ = 0;
   if (!stop_) return true;
   return *stop_ == StopMode::kDrain && (has_input || engine_.has_work());
 }
@@ -229,6 +239,7 @@ void LocalEngine::Emit() {
     std::swap(published_, stats_);
     num_queued_ =
         static_cast<int>(inbox_.requests.size()) + engine_.scheduler().num_queued_requests() + engine_.num_arriving();
+    num_queued_tokens_ = num_inbox_tokens_ + engine_.scheduler().num_queued_tokens() + engine_.num_arriving_tokens();
   }
   outbox_.Push(&events_);
 }

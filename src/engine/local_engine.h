@@ -35,7 +35,7 @@ enum class StopMode : std::uint8_t {
   kAbort,  // they end with kAbort after the step that is running
 };
 
-// Bounds: at most max_num_queued_requests wait for their first step; these, those that run and those with a
+// Bounds: at most max_num_queued_requests with max_num_queued_tokens wait for their first step; these, those that run and those with a
 // finishing event that nobody has fetched are at most max_num_queued_requests + max_num_seqs. Submit refuses
 // beyond that.
 //
@@ -123,7 +123,9 @@ class LocalEngine final : public EngineClient {
   std::condition_variable stopped_;  // done_ is set
   Inbox inbox_;
   std::unordered_map<RequestId, Live> live_;
-  int num_queued_ = 0;  // requests in the inbox, in taken_, and in the scheduler's queue
+  int num_queued_ = 0;                  // requests in the inbox, in taken_, and in the scheduler's queue
+  std::int64_t num_queued_tokens_ = 0;  // of their prompts
+  std::int64_t num_inbox_tokens_ = 0;   // those of the inbox
   EngineStats published_;
   std::optional<StopMode> stop_;
   bool done_ = false;

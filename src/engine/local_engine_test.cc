@@ -196,6 +196,44 @@ TEST_F(LocalEngineTest, RefusesWhatItCannotHold) {
   ASSERT_NE(Await(4), nullptr);
 }
 
+// The queue has a limit in tokens, too; a request that finds it empty may be longer than that.
+TEST_F(LocalEngineTest, RefusesMoreTokensThanMayWait) {
+  config_.scheduler.max_num_queued_tokens = 20;
+  config_.scheduler.max_num_seqs = 1;
+  Start();
+  ASSERT_TRUE(engine_->Submit(MakeRequest(1, 3, 30)).has_value());
+  gate_.AwaitArrival();
+  // As above, it counts until its first step is over.
+  const Result<> full = engine_->Submit(MakeRequest(2, 3, 5));
+  ASSERT_FALSE(full.has_value());
+  EXPECT_EQ(full.error().code, ErrorCode::kUnavailable);
+  gate_.Open(-1);
+  ASSERT_NE(Await(1), nullptr);
+  EXPECT_TRUE(engine_->Submit(MakeRequest(2, 3, 15)).has_value());
+  ASSERT_NE(Await(2), nullptr);
+  EXPECT_EQ(engine_->Stats().value().num_queued_tokens, 0);
+}
+
+// A request that waits too long ends with kShed, through the whole engine.
+TEST_F(LocalEngineTest, ShedsWhatHasWaitedTooLong) {
+  config_.scheduler.max_num_seqs = 1;
+  Start();
+  ASSERT_TRUE(engine_->Submit(MakeRequest(1, 30)).has_value());
+  gate_.AwaitArrival();
+  auto hasty = MakeRequest(2, 3);
+  hasty.terms.queue_timeout_ms = 1;
+  ASSERT_TRUE(engine_->Submit(hasty).has_value());
+  // Meanwhile the engine's thread stands at the gate.
+  for (const TimePoint until = clock_.Now() + 2ms; clock_.Now() < until;) std::this_thread::yield();
+  gate_.Open(-1);
+  const EngineEvent* const end = Await(2);
+  ASSERT_NE(end, nullptr);
+  EXPECT_EQ(end->finish_reason, FinishReason::kShed);
+  EXPECT_EQ(end->retry_after_s, 1);
+  ASSERT_NE(Await(1), nullptr);
+  EXPECT_EQ(CountTokens(1), 30);
+}
+
 // Nobody reads: the number of requests is bounded all the same.
 TEST_F(LocalEngineTest, EventsThatNobodyFetchesAreBounded) {
   Start();

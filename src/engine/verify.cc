@@ -82,7 +82,28 @@ constexpr Schedule kSchedules[] = {
      .arrival = Arrival::kSpread},
     {.max_num_seqs = 32, .cache = Cache::kCold, .many_threads = true, .arrival = Arrival::kSpread},
     {.max_num_seqs = 5, .cache = Cache::kCold, .arrival = Arrival::kSpread, .batched_tokens = 19},
+    // Policies that take time and memory from running requests, or choose the size of each step.
+    {.max_num_seqs = 4,
+     .chunk = 7,
+     .cache = Cache::kCold,
+     .memory = Memory::kScarce,
+     .policy = sched::PolicyKind::kPriority,
+     .arrival = Arrival::kSpread},
+    {.max_num_seqs = 8, .cache = Cache::kCold, .policy = sched::PolicyKind::kSlo, .arrival = Arrival::kSpread},
+    {.max_num_seqs = 3, .cache = Cache::kWarm, .policy = sched::PolicyKind::kDfsWeight, .arrival = Arrival::kSpread},
 };
+
+// What the policy goes by: different for each request.
+ServiceTerms TermsFor(sched::PolicyKind policy, std::uint64_t request) {
+  ServiceTerms terms;
+  const auto step = static_cast<int>(request % 5);
+  if (policy == sched::PolicyKind::kPriority) terms.priority = -step;  // the later ones displace the earlier ones
+  if (policy == sched::PolicyKind::kSlo) {
+    terms.ttft_ms = 100 - 20 * step;
+    terms.tpot_ms = 1 + step;  // of the clock that ticks once a step: some can be kept and some cannot
+  }
+  return terms;
+}
 
 std::string Describe(const Schedule& schedule, int max_threads) {
   std::string text = schedule.max_num_seqs == 1 ? "1 at a time" : fmt::format("{} at a time", schedule.max_num_seqs);
@@ -261,6 +282,7 @@ class Verifier {
       const std::size_t arrive = schedule.arrival == Arrival::kAtOnce ? workload_.size() : 2;
       for (std::size_t i = 0; i < arrive && submitted < workload_.size(); ++i, ++submitted) {
         GenerateRequest request = workload_[submitted].request;
+        request.terms = TermsFor(schedule.policy, request.id.value());
         request.id = RequestId(request.id.value() + id_offset);
         QUIRE_TRY_VOID(engine->Add(std::move(request), clock->Now()));
       }
@@ -268,7 +290,7 @@ class Verifier {
       if (tiers != nullptr) tiers->WaitIdle(kTierWait);  // so that the schedule is the same each time
       QUIRE_TRY_VOID(engine->Step(&events));
       for (EngineEvent& event : events) {
-        if (event.finish_reason == FinishReason::kError) return Fail(ErrorCode::kInternal, "{}", event.error);
+        if (HasFailed(event.finish_reason)) return Fail(ErrorCode::kInternal, "{}", event.error);
         Take(id_offset, std::move(event), &outputs);
       }
       events.clear();
