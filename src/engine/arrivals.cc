@@ -33,6 +33,12 @@ Result<> Arrivals::Add(GenerateRequest request, TimePoint queued, std::shared_pt
     return Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_queued,
                 config.max_num_queued_requests);
   }
+  const std::int64_t num_waiting = scheduler_->num_queued_tokens() + num_tokens();
+  const auto size_of_prompt = static_cast<std::int64_t>(request.prompt.size());
+  if (num_queued > 0 && num_waiting + size_of_prompt > config.max_num_queued_tokens) {
+    return Fail(ErrorCode::kUnavailable, "{} prompt tokens are waiting; with {} more they are over {}", num_waiting,
+                size_of_prompt, config.max_num_queued_tokens);
+  }
   const bool is_known = std::ranges::any_of(waiting_, [&](const Arrival& a) { return a.request.id == request.id; });
   if (is_known || scheduler_->IsUnfinished(request.id)) {
     return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);

@@ -283,7 +283,7 @@ class Simulation {
     scheduler.min_prefill_tokens = OneOf({1, 4, 16});
     scheduler.untargeted_ttft_ms = OneOf({1, 30, 30'000});
     if (Chance(20)) scheduler.queue_timeout_ms = Draw(1, 40);
-    scheduler.max_num_queued_tokens = OneOf({50, 1'000'000});
+    scheduler.max_num_queued_tokens = Chance(15) ? 50 : 1'000'000;
     scheduler.enable_prefix_caching = Chance(85);
     if (scheduler.enable_prefix_caching && Chance(70)) {
       scheduler.num_landing_blocks = Draw(1, 20);
@@ -519,7 +519,7 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
   EXPECT_GT(sum.finished, 10 * static_cast<int>(num_seeds));
   EXPECT_GT(sum.preemptions, num_seeds / 2);
   EXPECT_GT(sum.swaps, num_seeds / 4);
-  EXPECT_GT(sum.restored, num_seeds);
+  EXPECT_GT(sum.restored, num_seeds / 2);
   EXPECT_GT(sum.swapped_in, num_seeds / 4);
   EXPECT_GT(sum.evictions, num_seeds);
   EXPECT_GT(sum.cache_hits, 10 * num_seeds);
