@@ -87,9 +87,9 @@ struct EngineStats {
   std::uint64_t step_tokens_sum = 0;
   std::vector<KvTierStats> kv_tiers;       // in the order in which they are asked
   std::uint64_t kv_tier_backlog_lost = 0;  // blocks that were evicted before they could be written to a tier
-  std::int64_t num_queued_tokens = 0;  // a gauge: prompt tokens of requests that never ran
-  std::uint64_t requests_shed = 0;     // that never ran, because they would have been late
-  std::uint64_t queue_timeouts = 0;    // that never ran, because they had waited too long
+  std::int64_t num_queued_tokens = 0;      // a gauge: prompt tokens of requests that never ran
+  std::uint64_t requests_shed = 0;         // that never ran, because they would have been late
+  std::uint64_t queue_timeouts = 0;        // that never ran, because they had waited too long
 };
 
 inline constexpr int kStepTokenBuckets[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};

@@ -88,7 +88,7 @@ std::map<int, Said> RunAlone(Engine* engine, GenerateRequest request) {
       EXPECT_EQ(choice.finish_reason, FinishReason::kNone);
       choice.tokens.insert(choice.tokens.end(), event.tokens.begin(), event.tokens.end());
       choice.logprobs.insert(choice.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
-      choice.events.push_back(event.tokens);
+      choice.events.emplace_back(event.tokens.begin(), event.tokens.end());
       choice.finish_reason = event.finish_reason;
     }
   }

@@ -509,7 +509,8 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
     sum.shed += counts.shed;
   }
   std::printf(
-      "%d finished, %d aborted, %d failed, %d refused, %d shed; %llu preemptions, %llu of them swaps, %llu blocks back, %llu "
+      "%d finished, %d aborted, %d failed, %d refused, %d shed; %llu preemptions, %llu of them swaps, %llu blocks "
+      "back, %llu "
       "tokens restored, %llu evictions, %llu tokens hit, %llu said\n",
       sum.finished, sum.aborted, sum.failed, sum.refused, sum.shed, static_cast<unsigned long long>(sum.preemptions),
       static_cast<unsigned long long>(sum.swaps), static_cast<unsigned long long>(sum.swapped_in),
@@ -523,7 +524,8 @@ TEST(EngineSimulation, OutputDoesNotDependOnTheSchedule) {
   EXPECT_GT(sum.swapped_in, num_seeds / 4);
   EXPECT_GT(sum.evictions, num_seeds);
   EXPECT_GT(sum.cache_hits, 10 * num_seeds);
-  for (const int some : {sum.aborted, sum.failed, sum.refused, sum.shed, sum.preempted_beams, sum.beams_ended_by_text}) {
+  for (const int some :
+       {sum.aborted, sum.failed, sum.refused, sum.shed, sum.preempted_beams, sum.beams_ended_by_text}) {
     EXPECT_GT(some, 20);
   }
 }

@@ -500,8 +500,7 @@ inline asio::awaitable<bool> HttpSession::Generate(Service::Admitted* admitted, 
   const SteadyTime deadline = std::chrono::steady_clock::now() + service.models().config().wait_timeout;
   Service::ModelAccess access = MakeAccess();
   const std::function<Started()> job = [&] {
-    return service.StartGeneration(route, body, exchange->request_id, admitted->tenant, exchange->origin, box,
-                                   &access);
+    return service.StartGeneration(route, body, exchange->request_id, admitted->tenant, exchange->origin, box, &access);
   };
   std::optional<Started> started;
   while (!started) {

@@ -580,8 +580,8 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineStats
                                   stats.prefix_cache_evicted_blocks, stats.preemptions, stats.steps, histogram,
                                   stats.step_tokens_sum, stats.num_swap_blocks_total, stats.num_swap_blocks_used,
                                   stats.swap_preemptions, stats.swapped_out_blocks, stats.swapped_in_blocks,
-                                  stats.tier_hits, kv_tiers, stats.kv_tier_backlog_lost,
-                                  stats.num_queued_tokens, stats.requests_shed, stats.queue_timeouts));
+                                  stats.tier_hits, kv_tiers, stats.kv_tier_backlog_lost, stats.num_queued_tokens,
+                                  stats.requests_shed, stats.queue_timeouts));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const ResetPrefixCacheRequest&) {
