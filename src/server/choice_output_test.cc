@@ -206,10 +206,14 @@ TEST(ChoiceOutput, ABeamThatATextHasEnded) {
   ByteTokenizer tokenizer;
   ChoiceOutput output({.tokenizer = &tokenizer, .stops = {"lo"}}, {});
   EngineEvent event;
-  event.tokens = Ids("Hel");
+  const auto hear = [&event](std::string_view text) {
+    const std::vector<TokenId> ids = Ids(text);
+    event.tokens.assign(ids.begin(), ids.end());
+  };
+  hear("Hel");
   output.Push(event);
   EXPECT_EQ(output.TakeText(), "He") << "an l may begin the stop string";
-  event.tokens = Ids("lo");
+  hear("lo");
   event.finish_reason = FinishReason::kStop;
   event.ended_by_text = true;
   output.Push(event);
