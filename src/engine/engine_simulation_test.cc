@@ -295,8 +295,27 @@ class Simulation {
     scheduler.max_held_back_steps = OneOf({0, 3, 256});
     scheduler.min_prefix_wait_tokens = OneOf({1, 8, 32});
     config.text_stops = &texts_of_beams_;
+    // Ablations leave who runs alone, which these policies do not.
+    if (scheduler.policy != sched::PolicyKind::kPriority && scheduler.policy != sched::PolicyKind::kSlo) {
+      DrawAblations(least, &scheduler);
+    }
     if (Chance(70)) config.eos_token_ids.push_back(TokenId(Draw(0, scheduler.vocab_size - 1)));
     return config;
+  }
+
+  void DrawAblations(int least_num_blocks, sched::SchedulerConfig* scheduler) {
+    if (Chance(5)) scheduler->ablations.static_batching = true;
+    if (Chance(5)) {
+      scheduler->ablations.whole_prompts = true;
+      scheduler->max_chunk_tokens = 0;
+      scheduler->max_num_batched_tokens = scheduler->max_model_len + scheduler->max_num_seqs + Draw(0, 20);
+    }
+    // Lower tiers keep blocks of the prefix cache, which a reservation does without.
+    if (scheduler->num_landing_blocks == 0 && Chance(10)) {
+      scheduler->ablations.reserve_max_model_len = true;
+      scheduler->enable_prefix_caching = false;
+      scheduler->num_blocks = std::max(scheduler->num_blocks, least_num_blocks);
+    }
   }
 
   GenerateRequest DrawRequest() {

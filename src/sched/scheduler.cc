@@ -351,6 +351,7 @@ bool Scheduler::IsSwapCheaper(const Sequence& sequence) const {
 // Blocks that an admission leaves alone: what the running sequences need to close their gaps, and one more
 // for each that will go on after that, so that who is admitted is not preempted at once.
 int Scheduler::CountSpareBlocks() const {
+  if (config_.ablations.reserve_max_model_len) return 0;  // who runs has all it will need
   int count = 0;
   for (const Sequence* sequence : running_) {
     const int needed = kv_.BlocksFor(sequence->num_tokens());
@@ -378,9 +379,15 @@ void Scheduler::Insert(Sequence* sequence, std::vector<Sequence*>* sequences) co
 
 bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
   const std::size_t num_cacheable = sequence->num_cacheable_tokens();
-  const std::optional<int> cached =
-      kv_.Attach(sequence->request().cache_namespace, sequence->tokens().first(num_cacheable), BlocksToAdmit(*sequence),
-                 CountSpareBlocks(), &sequence->blocks_, &planning->plan->copies);
+  const auto cacheable = sequence->tokens().first(num_cacheable);
+  const std::string& cache_namespace = sequence->request().cache_namespace;
+  if (config_.ablations.whole_prompts &&
+      sequence->num_tokens() - kv_.Peek(cache_namespace, cacheable) > planning->budget) {
+    planning->budget = 0;  // the rest of it is of no use; the next step has room
+    return false;
+  }
+  const std::optional<int> cached = kv_.Attach(cache_namespace, cacheable, BlocksToAdmit(*sequence), CountSpareBlocks(),
+                                               &sequence->blocks_, &planning->plan->copies);
   if (!cached) {
     CHECK(!running_.empty());  // an empty pool has room for every request that was accepted
     return false;
@@ -403,7 +410,8 @@ bool Scheduler::Admit(Sequence* sequence, Planning* planning) {
   sequence->times_.last_scheduled = planning->now;
   Insert(sequence, &running_);
   const int num_tokens = ChunkOf(*sequence, planning->budget);
-  CHECK(kv_.Reserve(*cached, num_tokens, &sequence->blocks_, &planning->plan->copies));
+  CHECK(kv_.Reserve(*cached, TokensToReserve(*cached + num_tokens) - *cached, &sequence->blocks_,
+                    &planning->plan->copies));
   PutInPlan(sequence, num_tokens, planning);
   return true;
 }

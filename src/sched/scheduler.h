@@ -135,6 +135,7 @@ class Scheduler final {
   void ScheduleRunning(bool decodes, Planning* planning);
   // Admits whoever has a place; with `before`, only those who may go before that running sequence.
   void ScheduleAdmissions(const Sequence* before, Planning* planning);
+  void AdmitCandidates(const Sequence* before, Planning* planning);
   Sequence* NextCandidate(Planning* planning);
   bool AdmitOrDisplace(Sequence* candidate, Planning* planning);
   bool CanDisplaceEnough(const Sequence& candidate) const;
@@ -147,6 +148,10 @@ class Scheduler final {
   int ChunkOf(const Sequence& sequence, int budget) const;
   int CountSpareBlocks() const;
   int CountSeats() const;
+  // With the ablation, the memory of a whole reservation.
+  int TokensToReserve(int num_tokens) const {
+    return config_.ablations.reserve_max_model_len ? config_.max_model_len : num_tokens;
+  }
   void ReserveToTheEnd(Sequence* sequence);
   void LeaveQueue(Sequence* sequence, Planning* planning);
   void Insert(Sequence* sequence, std::vector<Sequence*>* sequences) const;  // by rank
@@ -206,6 +211,7 @@ class Scheduler final {
   std::vector<Sequence*> old_lanes_;  // reused: the sequences of the beams that a search has just left
   std::vector<const Sequence*> prefilling_;  // reused: running ones whose prompts are being computed
   bool has_plan_ = false;
+  bool is_batch_open_ = false;  // of static batching: more may come
   TimePoint planned_at_{};
   std::int64_t num_queued_tokens_ = 0;
   int num_unfinished_sequences_ = 0;

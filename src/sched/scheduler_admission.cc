@@ -10,6 +10,14 @@
 namespace quire::sched {
 
 void Scheduler::ScheduleAdmissions(const Sequence* before, Planning* planning) {
+  if (!config_.ablations.static_batching) return AdmitCandidates(before, planning);
+  is_batch_open_ |= running_.empty() && resuming_.empty();
+  AdmitCandidates(before, planning);
+  // The batch goes on to fill when nothing but the budget of this step was in the way.
+  is_batch_open_ &= planning->budget <= 0 && !waiting_.empty() && CountSeats() < config_.max_num_seqs;
+}
+
+void Scheduler::AdmitCandidates(const Sequence* before, Planning* planning) {
   while (planning->budget > 0) {
     if (CountSeats() >= config_.max_num_seqs && !policy_->overtakes()) return;
     Sequence* const candidate = NextCandidate(planning);
@@ -32,6 +40,7 @@ Sequence* Scheduler::NextCandidate(Planning* planning) {
   const bool is_short = planning->preempted && !running_.empty();
   Sequence* const resuming = is_short || resuming_.empty() ? nullptr : resuming_.front();
   if (!policy_->overtakes() && (is_short || resuming != nullptr)) return resuming;
+  if (config_.ablations.static_batching && !is_batch_open_) return nullptr;
   if (!planning->is_ordered) {
     planning->is_ordered = true;
     order_.clear();

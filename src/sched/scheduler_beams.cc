@@ -35,7 +35,7 @@ Result<> Scheduler::AddBeams(std::span<const TokenId> prompt, Group* group) {
 
 // All live beams are equally long; those that are parked will fork from the first one.
 int Scheduler::BlocksToAdmit(const Sequence& sequence) const {
-  const int needed = kv_.BlocksFor(sequence.num_tokens());
+  const int needed = kv_.BlocksFor(TokensToReserve(sequence.num_tokens()));
   const int num_others = static_cast<int>(sequence.lanes_.size()) - 1;
   return needed + num_others * (needed - sequence.fork_position_ / kv_.block_size());
 }

@@ -119,7 +119,8 @@ void Scheduler::ForkChoices(Sequence* first) {
     choice->times_ = first->times_;
     choice->times_.num_preemptions = 0;
     choice->times_.marks.clear();
-    const bool has_place = num_seats < config_.max_num_seqs;
+    const bool has_place =
+        num_seats < config_.max_num_seqs && !config_.ablations.reserve_max_model_len;  // a reservation of its own
     std::vector<Sequence*>& list = has_place ? running_ : resuming_;
     choice->state_ = has_place ? SequenceState::kRunning : SequenceState::kWaiting;
     if (has_place) {

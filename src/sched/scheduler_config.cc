@@ -13,6 +13,37 @@ Result<> AtLeast(const char* name, int value, int least) {
   return FailParam(name, "{} is {}; it must be at least {}", name, value, least);
 }
 
+// What each of them leaves no room for.
+Result<> CheckAblations(const SchedulerConfig& config) {
+  if (config.ablations != Ablations() && (config.policy == PolicyKind::kPriority || config.policy == PolicyKind::kSlo)) {
+    return FailParam("policy", "the policy {} takes time and memory from running requests, which ablations rule out",
+                     PolicyName(config.policy));
+  }
+  if (config.ablations.whole_prompts) {
+    if (config.max_chunk_tokens != 0) {
+      return FailParam("max_chunk_tokens", "max_chunk_tokens is {}; without chunks it must be 0",
+                       config.max_chunk_tokens);
+    }
+    const std::int64_t least = std::int64_t{config.max_model_len} + config.max_num_seqs;
+    if (config.max_num_batched_tokens < least) {
+      return FailParam("max_num_batched_tokens",
+                       "max_num_batched_tokens is {}; without chunks it must be at least max_model_len + max_num_seqs, "
+                       "{}",
+                       config.max_num_batched_tokens, least);
+    }
+  }
+  if (config.ablations.reserve_max_model_len) {
+    if (config.enable_prefix_caching) {
+      return FailParam("enable_prefix_caching", "memory that each sequence reserves for itself has no prefix cache");
+    }
+    if (std::int64_t{config.num_blocks} * config.block_size < config.max_model_len) {
+      return FailParam("num_blocks", "{} blocks of {} tokens are less than one reservation of {} tokens",
+                       config.num_blocks, config.block_size, config.max_model_len);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string_view PolicyName(PolicyKind kind) {
@@ -98,7 +129,7 @@ Result<> SchedulerConfig::Validate() const {
   if (max_model_len > INT32_MAX / 2) {
     return FailParam("max_model_len", "max_model_len is {}; at most {} is possible", max_model_len, INT32_MAX / 2);
   }
-  return {};
+  return CheckAblations(*this);
 }
 
 Result<> SchedulerConfig::ValidatePolicy() const {

@@ -37,6 +37,26 @@ std::string_view PreemptionModeName(PreemptionMode mode);
 // "auto", "recompute" or "swap".
 Result<PreemptionMode> ParsePreemptionMode(std::string_view name);
 
+// What a scheduler does without, so that an experiment can show what it is worth. Not choices for a server: no flag of
+// an engine sets them, only `quire bench papers` and `quire simulate --ablation` do.
+struct Ablations {
+  // A batch is admitted when nothing runs any more, and closed when places, memory or the queue are exhausted.
+  bool static_batching = false;
+  // No chunks: a sequence runs all that it has to run in one step, or waits for a step with room for it.
+  bool whole_prompts = false;
+  // A sequence holds memory for max_model_len tokens as long as it runs, and shares none of it.
+  bool reserve_max_model_len = false;
+
+  friend bool operator==(const Ablations&, const Ablations&) = default;
+};
+struct AblationName {
+  std::string_view name;
+  bool Ablations::* field;
+};
+inline constexpr AblationName kAblationNames[] = {{"static-batching", &Ablations::static_batching},
+                                                  {"whole-prompts", &Ablations::whole_prompts},
+                                                  {"reserve-max-model-len", &Ablations::reserve_max_model_len}};
+
 struct SchedulerConfig {
   int max_num_batched_tokens = 2048;  // token budget of one step, ≥ 1
   int max_num_seqs = 256;             // choices that run at a time, ≥ 1
@@ -89,6 +109,7 @@ struct SchedulerConfig {
   // SLO: requests that cannot have their first token in time are shed.
   bool shed_unmeetable = false;
   std::uint64_t random_seed = 0;  // random: the order is a function of it and of the number of orders so far
+  Ablations ablations;  // none
 
   // kInvalidArgument names the field, its value and the limit.
   Result<> Validate() const;

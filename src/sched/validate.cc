@@ -52,6 +52,12 @@ const char* WidthField(const SamplingParams& sampling) {
 // Beams are not drawn, so that nothing may ask for a draw.
 Result<> CheckBeams(const SchedulerConfig& config, const SamplingParams& sampling) {
   const BeamParams& beam = *sampling.beam;
+  if (config.ablations.reserve_max_model_len) {
+    return FailParam(WidthField(sampling),
+                     "the beam width is {}; beams share their blocks, which sequences that each reserve the longest "
+                     "length for themselves do not",
+                     beam.width);
+  }
   if (beam.width < sampling.n) {
     return FailParam("best_of", "the beam width is {}; it must be at least n, {}", beam.width, sampling.n);
   }
