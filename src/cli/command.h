@@ -30,6 +30,9 @@ void AddMachineBenches(CLI::App* bench, CommandSlot* slot);
 // The load generator and its curves over servers; likewise.
 void AddBenchServe(CLI::App* bench, CommandSlot* slot);
 void AddBenchSweep(CLI::App* bench, CommandSlot* slot);
+// The experiments that papers report; likewise.
+void AddPapersBench(CLI::App* bench, CommandSlot* slot);
+void AddSimulateCommand(CLI::App* app, CommandSlot* slot);
 void AddVerifyCommand(CLI::App* app, CommandSlot* slot);
 void AddQuantizeCommand(CLI::App* app, CommandSlot* slot);
 void AddPackCommand(CLI::App* app, CommandSlot* slot);

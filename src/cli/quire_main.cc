@@ -68,6 +68,7 @@ int Main(int argc, char** argv) {
   AddChatCommand(&app, &slot);
   AddRunCommand(&app, &slot);
   AddBenchCommand(&app, &slot);
+  AddSimulateCommand(&app, &slot);
   AddInspectCommand(&app, &slot);
   AddQuantizeCommand(&app, &slot);
   AddPackCommand(&app, &slot);

@@ -27,7 +27,7 @@ class CommandTest(unittest.TestCase):
 
     def test_help_of_every_command(self):
         top = self.expect_success(quire("--help"))
-        for command in ("serve", "chat", "run", "bench", "inspect", "quantize", "pack", "perplexity", "verify",
+        for command in ("serve", "chat", "run", "bench", "simulate", "inspect", "quantize", "pack", "perplexity", "verify",
                         "engine"):
             self.assertIn(f"\n  {command} ", top)
             text = self.expect_success(quire(command, "--help"))
