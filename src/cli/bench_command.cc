@@ -142,6 +142,7 @@ void AddBenchCommand(CLI::App* app, CommandSlot* slot) {
   AddMachineBenches(bench, slot);
   AddBenchServe(bench, slot);
   AddBenchSweep(bench, slot);
+  AddPapersBench(bench, slot);
 }
 
 }  // namespace quire::cli
