@@ -181,6 +181,33 @@ TEST(SvgChart, ChoosesFewPointsOfManyValues) {
 
 TEST(SvgChart, DrawsNothingAtAll) {
   EXPECT_NE(ChartSvg({.title = "a < b", .series = {{}}}).find("a &lt; b"), std::string::npos);
+  const Chart charts[] = {{}, {.series = {{}}, .log_y = true}};
+  const std::string svg = ChartsSvg(charts);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
+}
+
+TEST(SvgChart, ALogarithmicAxisHasPowersOfTen) {
+  EXPECT_EQ(LogTicks(0.5, 30), (std::vector<double>{0.1, 1, 10, 100}));
+  EXPECT_EQ(LogTicks(10, 10), (std::vector<double>{10, 100}));
+  EXPECT_EQ(LogTicks(0, 0), (std::vector<double>{1, 10}));
+}
+
+// x from 0 to 4, y from 1 to 100: what is not above 0 has no place.
+TEST(SvgChart, ALogarithmicAxisLeavesOutWhatItCannotShow) {
+  const Chart chart{.series = {{.points = {{0, 1}, {1, 0}, {2, 10}, {4, 100}}, .marks_points = true}}, .log_y = true};
+  const std::string svg = ChartsSvg({&chart, 1});
+  EXPECT_NE(svg.find("points=\"62.0,234.0 283.0,134.0 504.0,34.0 \""), std::string::npos) << svg;
+  EXPECT_NE(svg.find("<circle cx=\"283.0\" cy=\"134.0\""), std::string::npos) << svg;
+  EXPECT_EQ(svg.find("<circle cx=\"172.5\""), std::string::npos) << svg;
+}
+
+TEST(SvgChart, ChartsStandBelowEachOther) {
+  const Chart charts[] = {{.title = "first"}, {.title = "second", .legend_beside = true}};
+  const std::string svg = ChartsSvg(charts);
+  EXPECT_NE(svg.find("width=\"690\" height=\"560\""), std::string::npos) << svg;
+  EXPECT_NE(svg.find("translate(0,280)"), std::string::npos);
+  EXPECT_LT(svg.find("first"), svg.find("second"));
 }
 
 std::vector<SweepPoint> Points() {

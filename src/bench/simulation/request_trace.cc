@@ -1,26 +1,19 @@
 #include "bench/simulation/request_trace.h"
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
 #include <cmath>
 #include <numbers>
-#include <optional>
 #include <random>
-#include <string_view>
 #include <utility>
 
 #include "base/counter_rng.h"
-#include "base/json.h"
-#include "base/mapped_file.h"
+#include "bench/load/dataset.h"
 
 namespace quire::bench {
 namespace {
 
-constexpr std::size_t kFileBytesMax = std::size_t{1} << 30;
 constexpr int kTokensMax = 1 << 24;       // of a request
 constexpr int kRequestsMax = 10'000'000;  // of a trace that is made up
-constexpr int kMooncakeBlock = 512;       // tokens that one of Mooncake's hashes stands for
 
 // Contents of segments that are of one request only begin here; those that a file names come before.
 constexpr std::uint64_t kOwnContents = std::uint64_t{1} << 62;
@@ -29,121 +22,6 @@ std::uint64_t Mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
-}
-
-std::string_view NextLine(std::string_view* text) {
-  const std::size_t end = text->find('\n');
-  std::string_view line = text->substr(0, end);
-  text->remove_prefix(end == std::string_view::npos ? text->size() : end + 1);
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
-
-template <typename Number>
-std::optional<Number> ParseNumber(std::string_view text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-// "2023-11-16 18:17:03.9799600" in seconds since 1970.
-std::optional<double> ParseTimestamp(std::string_view text) {
-  if (text.size() < 19 || text[4] != '-' || text[7] != '-' || text[10] != ' ' || text[13] != ':' || text[16] != ':') {
-    return std::nullopt;
-  }
-  const auto year = ParseNumber<int>(text.substr(0, 4));
-  const auto month = ParseNumber<unsigned>(text.substr(5, 2)), day = ParseNumber<unsigned>(text.substr(8, 2));
-  const auto hour = ParseNumber<int>(text.substr(11, 2)), minute = ParseNumber<int>(text.substr(14, 2));
-  const auto second = ParseNumber<double>(text.substr(17));
-  if (!year || !month || !day || !hour || !minute || !second) return std::nullopt;
-  const std::chrono::year_month_day date{std::chrono::year(*year), std::chrono::month(*month), std::chrono::day(*day)};
-  if (!date.ok() || !(*second >= 0 && *second < 61)) return std::nullopt;
-  return std::chrono::sys_days(date).time_since_epoch().count() * 86400.0 + *hour * 3600 + *minute * 60 + *second;
-}
-
-Result<> CheckCounts(std::string_view where, std::int64_t input, std::int64_t output) {
-  if (input >= 1 && input <= kTokensMax && output >= 1 && output <= kTokensMax) return {};
-  return Fail(ErrorCode::kCorrupt, "{}: {} prompt and {} output tokens; both must be 1 to {}", where, input, output,
-              kTokensMax);
-}
-
-Result<std::vector<TraceRequest>> ParseAzure(std::string_view text, std::string_view name) {
-  std::vector<TraceRequest> requests;
-  NextLine(&text);
-  for (int number = 2; !text.empty(); ++number) {
-    const std::string_view line = NextLine(&text);
-    if (line.empty()) continue;
-    const std::string where = fmt::format("{}: line {}", name, number);
-    const std::size_t first = line.find(','), second = line.rfind(',');
-    const auto time = ParseTimestamp(line.substr(0, first));
-    if (first == std::string_view::npos || first == second || !time) {
-      return Fail(ErrorCode::kCorrupt, "{}: it is no \"TIMESTAMP,ContextTokens,GeneratedTokens\"", where);
-    }
-    const auto input = ParseNumber<int>(line.substr(first + 1, second - first - 1));
-    const auto output = ParseNumber<int>(line.substr(second + 1));
-    QUIRE_TRY_VOID(CheckCounts(where, input.value_or(0), output.value_or(0)));
-    requests.push_back({.arrival_seconds = *time,
-                        .segments = {{kOwnContents + requests.size(), *input}},
-                        .num_output_tokens = *output});
-  }
-  return requests;
-}
-
-Result<TraceRequest> ParseMooncakeLine(std::string_view line, const std::string& where, std::uint64_t own) {
-  QUIRE_TRY(const json::value value, ParseJson(line, where));
-  const auto number = [&](std::string_view key) -> std::optional<std::int64_t> {
-    const json::value* const found = value.is_object() ? value.get_object().if_contains(key) : nullptr;
-    return found != nullptr && found->is_int64() ? std::optional(found->get_int64()) : std::nullopt;
-  };
-  const auto milliseconds = number("timestamp"), input = number("input_length"), output = number("output_length");
-  if (!milliseconds || !input || !output) {
-    return Fail(ErrorCode::kCorrupt, "{}: it lacks an integer timestamp, input_length or output_length", where);
-  }
-  QUIRE_TRY_VOID(CheckCounts(where, *input, *output));
-  TraceRequest request{.arrival_seconds = static_cast<double>(*milliseconds) / 1000,
-                       .segments = {},
-                       .num_output_tokens = static_cast<int>(*output)};
-  int left = static_cast<int>(*input);
-  if (const json::value* const ids = value.get_object().if_contains("hash_ids"); ids != nullptr && ids->is_array()) {
-    for (const json::value& id : ids->get_array()) {
-      if (!id.is_int64() || id.get_int64() < 0) {
-        return Fail(ErrorCode::kCorrupt, "{}: hash_ids must be numbers of at least 0", where);
-      }
-      if (left == 0) break;
-      const int count = std::min(left, kMooncakeBlock);
-      request.segments.push_back({static_cast<std::uint64_t>(id.get_int64()), count});
-      left -= count;
-    }
-  }
-  if (left > 0) request.segments.push_back({own, left});
-  return request;
-}
-
-Result<std::vector<TraceRequest>> ParseMooncake(std::string_view text, std::string_view name) {
-  std::vector<TraceRequest> requests;
-  for (int number = 1; !text.empty(); ++number) {
-    const std::string_view line = NextLine(&text);
-    if (line.empty()) continue;
-    QUIRE_TRY(TraceRequest request,
-              ParseMooncakeLine(line, fmt::format("{}: line {}", name, number), kOwnContents + requests.size()));
-    requests.push_back(std::move(request));
-  }
-  return requests;
-}
-
-// Those of the same time stay in the order of the file; the first one comes at 0.
-void SortByArrival(std::vector<TraceRequest>* requests) {
-  std::vector<std::pair<double, std::size_t>> places;
-  for (std::size_t i = 0; i < requests->size(); ++i) places.emplace_back((*requests)[i].arrival_seconds, i);
-  std::ranges::sort(places);
-  std::vector<TraceRequest> sorted;
-  sorted.reserve(requests->size());
-  for (const auto& [seconds, index] : places) {
-    sorted.push_back(std::move((*requests)[index]));
-    sorted.back().arrival_seconds = seconds - places.front().first;
-  }
-  *requests = std::move(sorted);
 }
 
 // A length with the given mean; log-normal with the given standard deviation over mean.
@@ -196,24 +74,16 @@ void RequestTrace::SetCount(int count) {
 }
 
 Result<RequestTrace> ReadTrace(const std::filesystem::path& path) {
-  QUIRE_TRY(const std::string text, ReadFile(path, kFileBytesMax));
-  return ParseTrace(text, path.filename().string());
-}
-
-Result<RequestTrace> ParseTrace(std::string_view text, std::string_view name) {
-  RequestTrace trace{.description = std::string(name), .requests = {}};
-  if (text.starts_with("TIMESTAMP,ContextTokens,GeneratedTokens")) {
-    QUIRE_TRY(trace.requests, ParseAzure(text, name));
-  } else if (text.starts_with('{')) {
-    QUIRE_TRY(trace.requests, ParseMooncake(text, name));
-  } else {
-    return Fail(ErrorCode::kUnsupported,
-                "{} is no trace: it begins neither with Azure's \"TIMESTAMP,ContextTokens,GeneratedTokens\" nor with a "
-                "JSON object of Mooncake's",
-                name);
+  QUIRE_TRY(const load::Dataset dataset,
+            load::MakeDataset({.kind = load::DatasetKind::kTrace, .path = path, .num_prompts = 0}));
+  RequestTrace trace{.description = path.filename().string(), .requests = {}};
+  const double start_seconds = dataset.requests.front().arrival_seconds;
+  for (const load::Request& read : dataset.requests) {
+    TraceRequest request{
+        .arrival_seconds = read.arrival_seconds - start_seconds, .segments = {}, .num_output_tokens = read.max_tokens};
+    for (const load::PromptPart& part : read.parts) request.segments.push_back({part.stream, part.num_tokens});
+    trace.requests.push_back(std::move(request));
   }
-  if (trace.requests.empty()) return Fail(ErrorCode::kCorrupt, "{} has no requests", name);
-  SortByArrival(&trace.requests);
   return trace;
 }
 
@@ -272,6 +142,7 @@ GenerateRequest MakeRequest(const TraceRequest& request, std::uint64_t index, in
   }
   made.sampling.n = request.num_choices;
   made.sampling.temperature = request.num_choices > 1 ? 1 : 0;
+  if (request.beam_width > 0) made.sampling.beam = {.width = request.beam_width};
   made.sampling.seed = index;
   made.stop = {.max_tokens = request.num_output_tokens, .ignore_eos = true};
   return made;

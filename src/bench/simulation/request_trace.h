@@ -23,6 +23,7 @@ struct TraceRequest {
   std::vector<PromptSegment> segments;
   int num_output_tokens = 1;  // exactly as many are generated
   int num_choices = 1;
+  int beam_width = 0;  // of a beam search for the best answer; 0: none. Not together with several choices
 
   int num_prompt_tokens() const;
 };
@@ -39,10 +40,8 @@ struct RequestTrace {
   void SetCount(int count);
 };
 
-// A trace of Azure (CSV: TIMESTAMP,ContextTokens,GeneratedTokens) or of Mooncake (JSON lines: timestamp in milliseconds,
-// input_length, output_length, hash_ids of 512 tokens each). Errors name the line.
+// A trace of Azure or of Mooncake, as load::ParseTrace() reads it. Errors name the file and the line.
 Result<RequestTrace> ReadTrace(const std::filesystem::path& path);
-Result<RequestTrace> ParseTrace(std::string_view text, std::string_view name);
 
 struct SyntheticTraceConfig {
   int num_prompts = 1000;

@@ -6,59 +6,50 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 namespace quire::bench {
 namespace {
 
-TEST(RequestTrace, ReadsAzuresTables) {
-  const auto trace = ParseTrace(
-      "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
-      "2023-11-16 23:59:59.5000000,374,44\r\n"
-      "2023-11-17 00:00:01.0000000,396,109\r\n",
-      "azure.csv");
-  ASSERT_TRUE(trace.has_value()) << trace.error().message;
-  ASSERT_EQ(trace->requests.size(), 2u);
-  EXPECT_EQ(trace->requests[0].arrival_seconds, 0);
-  EXPECT_NEAR(trace->requests[1].arrival_seconds, 1.5, 1e-6);
-  EXPECT_EQ(trace->requests[1].num_prompt_tokens(), 396);
-  EXPECT_EQ(trace->requests[1].num_output_tokens, 109);
-  EXPECT_NE(trace->requests[0].segments[0].content, trace->requests[1].segments[0].content);
+std::filesystem::path WriteTrace(std::string_view name, std::string_view text) {
+  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / name;
+  std::ofstream(path) << text;
+  return path;
 }
 
-TEST(RequestTrace, ReadsMooncakesLinesWithTheirPrefixes) {
-  const auto trace = ParseTrace(
-      "{\"timestamp\": 3000, \"input_length\": 600, \"output_length\": 5, \"hash_ids\": [0, 2]}\n"
-      "{\"timestamp\": 1000, \"input_length\": 1100, \"output_length\": 7, \"hash_ids\": [0, 1]}\n",
-      "mooncake.jsonl");
+TEST(RequestTrace, ReadsTracesByArrivalAndWithTheirPrefixes) {
+  const std::filesystem::path path =
+      WriteTrace("mooncake.jsonl",
+                 "{\"timestamp\": 3000, \"input_length\": 600, \"output_length\": 5, \"hash_ids\": [0, 2]}\n"
+                 "{\"timestamp\": 1000, \"input_length\": 1100, \"output_length\": 7, \"hash_ids\": [0, 1]}\n");
+  const auto trace = ReadTrace(path);
   ASSERT_TRUE(trace.has_value()) << trace.error().message;
+  EXPECT_EQ(trace->description, "mooncake.jsonl");
   const TraceRequest& first = trace->requests[0];
-  EXPECT_EQ(first.num_output_tokens, 7);  // by arrival
-  ASSERT_EQ(first.segments.size(), 3u);   // what no hash stands for is its own
-  EXPECT_EQ(first.segments[1].num_tokens, 512);
-  EXPECT_EQ(first.segments[2].num_tokens, 76);
+  EXPECT_EQ(first.arrival_seconds, 0);
+  EXPECT_EQ(first.num_output_tokens, 7);
+  EXPECT_EQ(first.num_prompt_tokens(), 1100);
   EXPECT_EQ(trace->requests[1].arrival_seconds, 2);
-  EXPECT_EQ(trace->requests[1].segments[1].num_tokens, 88);
+  EXPECT_EQ(trace->requests[1].num_prompt_tokens(), 600);
   const GenerateRequest a = MakeRequest(first, 1, 1000), b = MakeRequest(trace->requests[1], 2, 1000);
   EXPECT_EQ(std::ranges::mismatch(a.prompt, b.prompt).in1 - a.prompt.begin(), 512);
 }
 
-TEST(RequestTrace, ErrorsNameTheLine) {
-  const auto message = [](std::string_view text) {
-    const auto trace = ParseTrace(text, "t");
-    return trace ? std::string() : trace.error().message;
-  };
-  const std::string head = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
-  EXPECT_NE(message("a,b\n").find("t is no trace"), std::string::npos);
-  EXPECT_NE(message(head).find("has no requests"), std::string::npos);
-  EXPECT_NE(message(head + "2023-11-16 18:17:03,5,5\n2023-11-16 18:17,5,5\n").find("line 3"), std::string::npos);
-  EXPECT_NE(message(head + "2023-02-30 18:17:03,5,5\n").find("line 2"), std::string::npos);
-  EXPECT_NE(message(head + "2023-11-16 18:17:03,0,5\n").find("0 prompt"), std::string::npos);
-  EXPECT_NE(message(head + "2023-11-16 18:17:03,5,99999999\n").find("line 2"), std::string::npos);
-  EXPECT_NE(message("{\"timestamp\": 1, \"input_length\": 5}\n").find("line 1"), std::string::npos);
-  EXPECT_NE(
-      message("{\"timestamp\": 1, \"input_length\": 5, \"output_length\": 5, \"hash_ids\": [-1]}\n").find("hash_ids"),
-      std::string::npos);
+TEST(RequestTrace, ErrorsNameTheFileAndTheLine) {
+  const auto trace = ReadTrace(WriteTrace("wrong.csv",
+                                          "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                                          "2023-11-16 18:17:03,5,5\n"
+                                          "2023-11-16 18:17,5,5\n"));
+  ASSERT_FALSE(trace.has_value());
+  EXPECT_NE(trace.error().message.find("wrong.csv: line 3"), std::string::npos) << trace.error().message;
+}
+
+TEST(RequestTrace, BeamsAreAskedForWithoutADraw) {
+  const GenerateRequest made = MakeRequest({.segments = {{1, 4}}, .num_output_tokens = 3, .beam_width = 4}, 1, 100);
+  EXPECT_EQ(made.sampling.beam, BeamParams{.width = 4});
+  EXPECT_EQ(made.sampling.temperature, 0);
+  EXPECT_EQ(made.sampling.n, 1);
 }
 
 TEST(RequestTrace, TheRateStretchesTheGaps) {

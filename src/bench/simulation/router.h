@@ -41,7 +41,8 @@ class RoundRobin final : public Router {
 };
 
 // The load of a replica is the tokens that were sent to it, an older token counting less: half after kHalfLifeSeconds. The
-// replica that had a prefix is passed over for the least loaded one when its load is above kImbalance times the mean.
+// replica that had a prefix is passed over for the least loaded one when its load is above kImbalance times the mean, the
+// request counted in the mean.
 class PrefixAffinity final : public Router {
  public:
   static constexpr double kHalfLifeSeconds = 10;

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/json.h"
+#include "bench/load/svg_chart.h"
 #include "bench/simulation/simulated_runner.h"
 #include "bench/simulation/step_cost.h"
-#include "bench/svg_chart.h"
 
 namespace quire::bench {
 namespace {
@@ -184,35 +184,38 @@ std::string SimulationReport::ToJson() const {
 }
 
 std::string SimulationReport::ToSvg() const {
-  Chart throughput{.title = fmt::format("{} on {}: {}", replica.model.name, replica.device.name, workload),
-                   .x_label = "requests a second",
-                   .y_label = "output tokens a second",
-                   .series = {}};
-  Chart times{.title = "what a request waits",
-              .x_label = "requests a second",
-              .y_label = "milliseconds",
-              .log_y = true,
-              .series = {}};
+  load::Chart throughput{.title = fmt::format("{} on {}: {}", replica.model.name, replica.device.name, workload),
+                         .x_label = "requests a second",
+                         .y_label = "output tokens a second",
+                         .series = {},
+                         .legend_beside = true};
+  load::Chart times{.title = "what a request waits",
+                    .x_label = "requests a second",
+                    .y_label = "milliseconds",
+                    .series = {},
+                    .log_y = true,
+                    .legend_beside = true};
+  const auto curve = [](std::string name) {
+    return load::ChartSeries{.name = std::move(name), .points = {}, .marks_points = true};
+  };
   for (const SimulationRow& row : rows) {
     const std::string name =
         fmt::format("{} replica{}", row.cluster.num_replicas, row.cluster.num_replicas == 1 ? "" : "s");
     if (throughput.series.empty() || throughput.series.back().name != name) {
-      throughput.series.push_back({name, {}});
+      throughput.series.push_back(curve(name));
       for (const char* const what : {"TTFT p50", "TTFT p99", "TPOT p50"}) {
-        times.series.push_back({rows.front().cluster.num_replicas == rows.back().cluster.num_replicas
-                                    ? std::string(what)
-                                    : fmt::format("{}, {}", what, name),
-                                {}});
+        const bool has_one_curve = rows.front().cluster.num_replicas == rows.back().cluster.num_replicas;
+        times.series.push_back(curve(has_one_curve ? what : fmt::format("{}, {}", what, name)));
       }
     }
-    throughput.series.back().points.emplace_back(row.request_rate, row.samples.output_tokens_per_second());
+    throughput.series.back().points.push_back({row.request_rate, row.samples.output_tokens_per_second()});
     const std::size_t first = times.series.size() - 3;
-    times.series[first].points.emplace_back(row.request_rate, 1e3 * row.ttft.p50);
-    times.series[first + 1].points.emplace_back(row.request_rate, 1e3 * row.ttft.p99);
-    times.series[first + 2].points.emplace_back(row.request_rate, 1e3 * row.tpot.p50);
+    times.series[first].points.push_back({row.request_rate, 1e3 * row.ttft.p50});
+    times.series[first + 1].points.push_back({row.request_rate, 1e3 * row.ttft.p99});
+    times.series[first + 2].points.push_back({row.request_rate, 1e3 * row.tpot.p50});
   }
-  const Chart charts[] = {std::move(throughput), std::move(times)};
-  return RenderSvg(charts);
+  const load::Chart charts[] = {std::move(throughput), std::move(times)};
+  return load::ChartsSvg(charts);
 }
 
 }  // namespace quire::bench
