@@ -101,8 +101,12 @@ TEST(Papers, Radix) {
 
 TEST(Papers, Sharing) {
   const PaperReport report = RunNamed("sharing");
+  EXPECT_TRUE(report.claim_met) << report.ToTable();
   EXPECT_GT(CellOf(report, 0, "saved_percent"), 6) << report.ToTable();
   EXPECT_GT(CellOf(report, 2, "saved_percent"), CellOf(report, 0, "saved_percent"));
+  for (const std::size_t beams : {3, 4, 5}) {
+    EXPECT_GT(CellOf(report, beams, "saved_percent"), CellOf(report, beams - 3, "saved_percent")) << report.ToTable();
+  }
 }
 
 TEST(Papers, AnotherNameIsRefused) {

@@ -1,33 +1,43 @@
-// Kwon et al. (SOSP 2023), section 6.3: the choices of one request share the blocks of what they have in common. The part of
-// all blocks that is saved so, averaged over time, on instructions of Alpaca's lengths.
+// Kwon et al. (SOSP 2023), section 6.3: the sequences of one request share the blocks of what they have in common. The part
+// of all blocks that is saved so, averaged over time, on instructions of Alpaca's lengths.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "bench/papers/paper.h"
 
 namespace quire::bench {
 namespace {
 
-constexpr int kRequests = 48;
+constexpr int kRequests = 96, kConcurrency = 16;
 constexpr int kCounts[] = {2, 4, 6};  // choices, or beams
+
+// What the paper found, as parts of one: the least that counts as the same.
+struct Decoding {
+  const char* name;
+  bool has_beams;
+  double least_saved;
+};
+constexpr Decoding kDecodings[] = {{"parallel sampling", false, 0.06}, {"beam search", true, 0.37}};
 
 double Saved(const ReplaySamples& samples) {
   return 1 - samples.steps.distinct_blocks / samples.steps.blocks;
 }
 
-Result<double> Measure(PaperRig* rig, int count, std::vector<PaperRow>* rows) {
+Result<double> Measure(PaperRig* rig, const Decoding& decoding, int count, std::vector<PaperRow>* rows) {
   sched::SchedulerConfig config = rig->BaseConfig();
   config.max_model_len = std::min(config.max_model_len, 2048);
-  config.max_num_seqs = 64;
-  config.enable_prefix_caching = false;  // requests share nothing with each other
+  config.max_num_seqs = kConcurrency * count;  // choices that found no place would compute the prompt again
+  config.enable_prefix_caching = false;        // requests share nothing with each other
   config.num_blocks = BlocksForAll(config) / 4;
   RequestTrace trace = InstructionTrace(kRequests, config.max_model_len / 4);
-  for (TraceRequest& request : trace.requests) request.num_choices = count;
-  QUIRE_TRY(const ReplaySamples samples, rig->Run(config, trace, {.counts_distinct_blocks = true}));
+  for (TraceRequest& request : trace.requests) (decoding.has_beams ? request.beam_width : request.num_choices) = count;
+  QUIRE_TRY(const ReplaySamples samples,
+            rig->Run(config, trace, {.max_concurrency = kConcurrency, .counts_distinct_blocks = true}));
   PaperRow row;
-  row.Set("decoding", "parallel sampling").Set("sequences_per_request", static_cast<double>(count));
+  row.Set("decoding", decoding.name).Set("sequences_per_request", static_cast<double>(count));
   row.Set("blocks_mean_unshared", samples.steps.blocks / samples.steps.seconds);
   row.Set("blocks_mean", samples.steps.distinct_blocks / samples.steps.seconds);
   row.Set("saved_percent", Percent(Saved(samples)));
@@ -39,15 +49,18 @@ Result<double> Measure(PaperRig* rig, int count, std::vector<PaperRow>* rows) {
 
 Result<PaperReport> RunSharing(PaperRig* rig) {
   PaperReport report;
-  double least = 1, most = 0;
-  for (const int count : kCounts) {
-    QUIRE_TRY(const double saved, Measure(rig, count, &report.rows));
-    least = std::min(least, saved);
-    most = std::max(most, saved);
+  report.claim_met = true;
+  for (const Decoding& decoding : kDecodings) {
+    double least = 1, most = 0;
+    for (const int count : kCounts) {
+      QUIRE_TRY(const double saved, Measure(rig, decoding, count, &report.rows));
+      least = std::min(least, saved);
+      most = std::max(most, saved);
+    }
+    report.figure += fmt::format("{}{} saves {:.1f} to {:.1f} %", report.figure.empty() ? "" : ", ", decoding.name,
+                                 Percent(least), Percent(most));
+    report.claim_met &= most >= decoding.least_saved;
   }
-  report.figure = fmt::format("parallel sampling saves {:.1f} to {:.1f} %; beam search is not measured yet",
-                              Percent(least), Percent(most));
-  report.claim_met = false;  // half of it is missing
   return report;
 }
 

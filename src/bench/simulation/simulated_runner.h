@@ -2,6 +2,7 @@
 // different from each other as those of different texts.
 #pragma once
 
+#include "base/counter_rng.h"
 #include "bench/simulation/replay.h"
 #include "bench/simulation/step_cost.h"
 #include "engine/runner.h"
@@ -19,9 +20,12 @@ class SimulatedRunner final : public engine::Runner {
     for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
       if (!plan.sequences[i].samples) continue;
       const sched::Sequence& sequence = *plan.sequences[i].sequence;
+      if (const int count = sequence.request().num_beam_candidates; count > 0) {
+        Propose(sequence, count, &result->sequences[i].candidates);
+        continue;
+      }
       const std::uint64_t text = sequence.request().id.value() * 1009 + static_cast<std::uint64_t>(sequence.choice());
-      const std::uint64_t place = text * 31337 + static_cast<std::uint64_t>(sequence.num_tokens());
-      result->sequences[i].tokens.emplace_back(static_cast<std::int32_t>(place % vocab_size_));
+      result->sequences[i].tokens.push_back(TokenAt(text, sequence.num_tokens()));
     }
     const std::chrono::duration<double> seconds(cost_->Seconds(WorkOf(plan)));
     timeline_->Advance(std::chrono::round<Duration>(seconds));
@@ -29,6 +33,23 @@ class SimulatedRunner final : public engine::Runner {
   }
 
  private:
+  TokenId TokenAt(std::uint64_t text, int position) const {
+    const std::uint64_t place = text * 31337 + static_cast<std::uint64_t>(position);
+    return TokenId(static_cast<std::int32_t>(place % vocab_size_));
+  }
+  // What may follow is a function of a beam's text, as with a model: sometimes one token is much likelier than the others.
+  void Propose(const sched::Sequence& sequence, int count, std::vector<TokenLogprob>* candidates) const {
+    const std::uint64_t request = sequence.request().id.value();
+    const auto last = static_cast<std::uint64_t>(sequence.tokens().back().value());
+    const double step = 4 * UniformDouble(request, last, static_cast<std::uint32_t>(sequence.num_tokens()));
+    const TokenId first = TokenAt(request * 1009 + last * 7919, sequence.num_tokens());
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t token =
+          (static_cast<std::uint64_t>(first.value()) + static_cast<std::uint64_t>(i)) % vocab_size_;
+      candidates->push_back({TokenId(static_cast<std::int32_t>(token)), static_cast<float>(-step * (i + 1))});
+    }
+  }
+
   const StepCost* const cost_;
   const std::uint64_t vocab_size_;
   SimulatedTimeline* const timeline_;
