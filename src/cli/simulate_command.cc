@@ -213,7 +213,7 @@ void AddWorkloadFlags(CLI::App* command, SimulateFlags* flags) {
                  "requests in a replica at a time, asked one after the other; 0: no limit");
   command->add_option("--replicas", flags->replicas, "engines behind the router; several numbers make several curves")
       ->delimiter(',')
-      ->capture_default_str()
+      ->default_str("1")
       ->group(group);
   workload.Field("router",
                  Choice(flags->cluster.router, bench::RouterName, bench::ParseRouter, "round-robin or prefix-affinity"),
