@@ -29,7 +29,7 @@ PLOTS = {
 }
 # Experiments whose gain is that of larger batches, on a model for which reading the weights is most of a small batch: a
 # shape of `make_model`, its layers, its type. The others take the demo model.
-MODELS = {"paged-kv": ("qwen2.5-0.5b", 4, "F32")}
+MODELS = {"paged-kv": ("qwen2.5-0.5b", 4, "Q8_0")}
 
 
 def make_model(shape, layers, kind):

@@ -115,7 +115,7 @@ void AddSamplingBench(CLI::App* bench, CommandSlot* slot) {
   measurement.Field("steps", flags->options.num_steps, "steps of each measurement");
   measurement.Field("repeats", flags->options.repeats, "measurements; medians are reported");
   FlagVisitor engine(command, "Engine");
-  engine.Field("model", flags->load.model, "a Hugging Face folder or a .gguf file (default: the demo model)");
+  engine.Argument("model", flags->load.model, "a Hugging Face folder or a .gguf file (default: the demo model)");
   AddComputeFields(&flags->load, &engine);
   engine.Field("quantization", QuantizationChoice(flags->load.quantization), "quantise the model while it is loaded");
   SetRun(command, slot, "bench sampling", [flags] {

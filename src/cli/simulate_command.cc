@@ -319,7 +319,7 @@ void AddCalibrationFlags(CLI::App* command, CalibrateFlags* flags) {
   measurement.Field("max-num-batched-tokens", flags->options.max_num_batched_tokens, "tokens of a step, likewise");
   measurement.Field("repeats", flags->options.repeats, "of each step; medians count");
   FlagVisitor engine(command, "Engine");
-  engine.Field("model", flags->load.model, "a Hugging Face folder or a .gguf file (default: the demo model)");
+  engine.Argument("model", flags->load.model, "a Hugging Face folder or a .gguf file (default: the demo model)");
   AddComputeFields(&flags->load, &engine);
   engine.Field("quantization", QuantizationChoice(flags->load.quantization), "quantise the model while it is loaded");
 }

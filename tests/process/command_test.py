@@ -55,7 +55,9 @@ class CommandTest(unittest.TestCase):
     def test_a_model_that_is_not_there_is_a_failure_of_every_command(self):
         for arguments in (["run", "/does/not/exist", "-p", "x"], ["inspect", "/does/not/exist"],
                           ["quantize", "/does/not/exist", "/does/not/exist.gguf"], ["verify", "/does/not/exist"],
-                          ["pack", "/does/not/exist"],
+                          ["pack", "/does/not/exist"], ["bench", "latency", "/does/not/exist"],
+                          ["bench", "sampling", "/does/not/exist"], ["simulate", "check", "/does/not/exist"],
+                          ["bench", "papers", "radix", "--model", "/does/not/exist"],
                           ["perplexity", "/does/not/exist", __file__], ["perplexity", DEMO, "/does/not/exist"],
                           ["perplexity", DEMO, __file__, "--reference", "/does/not/exist"]):
             run = quire(*arguments)

@@ -77,8 +77,8 @@ TEST(Papers, EveryReportIsComplete) {
 TEST(Papers, PagedKv) {
   const PaperReport report = RunNamed("paged-kv");
   EXPECT_TRUE(report.claim_met) << report.ToTable();
-  EXPECT_EQ(CellOf(report, 0, "sequences_max"), 4);
-  EXPECT_GT(CellOf(report, 1, "sequences_mean"), 8);
+  EXPECT_EQ(CellOf(report, 0, "sequences_max"), 2);
+  EXPECT_GT(CellOf(report, 1, "sequences_mean"), 6);
   EXPECT_LT(CellOf(report, 1, "waste_percent"), 4);
 }
 

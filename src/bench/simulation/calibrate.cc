@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/check.h"
 #include "base/json.h"
 #include "bench/simulation/simulated_runner.h"
 #include "engine/engine.h"
@@ -18,6 +19,7 @@ constexpr int kBlockSize = kernels::KvLayout::block_size;
 constexpr int kShortContext = 16;  // of sequences that generate, where attention should not count
 constexpr int kLongContext = 1024;
 constexpr int kContextSequences = 4;
+constexpr int kPromptSteps = kShortContext + 2;  // in which all prompts of these sequences are computed
 constexpr int kFarChunk = 256;
 
 double Median(std::vector<double> values) {
@@ -51,11 +53,11 @@ class StepProbe {
                                  5 * std::max(kFarChunk, options.max_num_batched_tokens)});
     config.num_blocks = tokens / kBlockSize + 1;
     config.max_model_len = std::min(config.max_model_len, tokens);
-    config.max_num_batched_tokens = std::max(options.max_num_batched_tokens, options.max_num_seqs);
-    QUIRE_TRY(probe.runner_,
-              engine::ModelRunner::Create(loaded.model.get(), loaded.kernels, loaded.pool.get(),
-                                          {.max_num_batched_tokens = std::max(config.max_num_batched_tokens, kFarChunk),
-                                           .num_blocks = config.num_blocks}));
+    // Prompts get on beside all that generate: those that came first must not end before the last one generates, too.
+    config.max_num_batched_tokens = std::max({options.max_num_batched_tokens, 2 * options.max_num_seqs, kLongContext});
+    QUIRE_TRY(probe.runner_, engine::ModelRunner::Create(loaded.model.get(), loaded.kernels, loaded.pool.get(),
+                                                         {.max_num_batched_tokens = config.max_num_batched_tokens,
+                                                          .num_blocks = config.num_blocks}));
     return probe;
   }
 
@@ -82,13 +84,15 @@ class StepProbe {
   Result<double> Decode(int num_sequences, int context) {
     engine::Engine engine(config_, runner_.get(), &clock_);
     const int num_steps = 2 * options_.repeats;
-    for (int i = 0; i < num_sequences; ++i) QUIRE_TRY_VOID(Add(i + 1, context, num_steps + num_sequences + 2, &engine));
+    const int num_tokens = num_steps + kPromptSteps + 1;
+    for (int i = 0; i < num_sequences; ++i) QUIRE_TRY_VOID(Add(i + 1, context, num_tokens, &engine));
     // Until all prompts are done; those that came first have generated meanwhile.
     EngineStats stats;
     const auto prompts = static_cast<std::uint64_t>(num_sequences) * static_cast<std::uint64_t>(context);
     for (engine.scheduler().ReadStats(&stats); stats.prompt_tokens < prompts; engine.scheduler().ReadStats(&stats)) {
       QUIRE_TRY_VOID(TimeStep(&engine));
     }
+    CHECK(engine.scheduler().num_running_sequences() == num_sequences);
     std::vector<double> samples;
     for (int i = 0; i < num_steps; ++i) {
       QUIRE_TRY(const double microseconds, TimeStep(&engine));
