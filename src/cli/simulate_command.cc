@@ -173,10 +173,18 @@ void AddReplicaFlags(CLI::App* command, SimulateFlags* flags) {
   engine.Field("max-chunk-tokens", scheduler.max_chunk_tokens, "of one prompt in one step; 0: as many as the step has");
   engine.Field("max-queued-requests", scheduler.max_num_queued_requests,
                "that may wait for their first step; more are refused");
+  engine.Field("max-queued-tokens", scheduler.max_num_queued_tokens, "tokens of their prompts, at most");
   engine.Field("enable-prefix-caching", scheduler.enable_prefix_caching,
                "keep prompts for later ones that begin alike");
-  engine.Field("scheduling-policy", Choice(scheduler.policy, sched::PolicyName, sched::ParsePolicy, "lpm or fcfs"),
-               "which waiting request goes first");
+  engine.Field(
+      "scheduling-policy",
+      Choice(scheduler.policy, sched::PolicyName, sched::ParsePolicy, "lpm, fcfs, dfs-weight, random, sjf or slo"),
+      "which waiting request goes first: docs/scheduling.md");
+  engine.Field("default-ttft-ms", scheduler.default_ttft_ms,
+               "policy slo: milliseconds to the first token; 0: no target");
+  engine.Field("default-tpot-ms", scheduler.default_tpot_ms, "policy slo: milliseconds between tokens; 0: no target");
+  engine.Field("shed-unmeetable", scheduler.shed_unmeetable,
+               "policy slo: requests whose first token would come too late are refused");
 
   FlagVisitor experiments(command, "Experiments (what an engine would be without; not for planning)");
   experiments.Field("ablation", flags->ablations,

@@ -15,7 +15,8 @@ Result<> AtLeast(const char* name, int value, int least) {
 
 // What each of them leaves no room for.
 Result<> CheckAblations(const SchedulerConfig& config) {
-  if (config.ablations != Ablations() && (config.policy == PolicyKind::kPriority || config.policy == PolicyKind::kSlo)) {
+  if (config.ablations != Ablations() &&
+      (config.policy == PolicyKind::kPriority || config.policy == PolicyKind::kSlo)) {
     return FailParam("policy", "the policy {} takes time and memory from running requests, which ablations rule out",
                      PolicyName(config.policy));
   }

@@ -109,7 +109,7 @@ struct SchedulerConfig {
   // SLO: requests that cannot have their first token in time are shed.
   bool shed_unmeetable = false;
   std::uint64_t random_seed = 0;  // random: the order is a function of it and of the number of orders so far
-  Ablations ablations;  // none
+  Ablations ablations;            // none
 
   // kInvalidArgument names the field, its value and the limit.
   Result<> Validate() const;
