@@ -1,6 +1,7 @@
 // Monotonic time, handed in so that tests and simulations can hold it in their hand.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 
 namespace quire {
@@ -25,11 +26,11 @@ class SteadyClock final : public Clock {
 // Stands still until it is told to move. Not for use by several threads at once.
 class ManualClock final : public Clock {
  public:
-  TimePoint Now() const override { return now_; }
-  void Advance(Duration step) { now_ += step; }
+  TimePoint Now() const override { return TimePoint(Duration(now_.load())); }
+  void Advance(Duration step) { now_ += step.count(); }
 
  private:
-  TimePoint now_{};
+  std::atomic<Duration::rep> now_{0};
 };
 
 inline double Seconds(Duration duration) {

@@ -90,6 +90,11 @@ void VisitFields(Config& config, Visitor& visitor) {
                        "cached prefixes), random, priority (the requests' own), sjf (shortest job first) or slo "
                        "(earliest deadline first, at the running streams' tempo)"),
                 "which waiting request goes first: docs/scheduling.md");
+  visitor.Field(
+      "async-scheduling", config.async_scheduling,
+      "0: steps are planned one after another; 1: each is planned while the one before it is computed; 2: and "
+      "begins before that one's tokens are dealt with. For machines with a core to spare: "
+      "docs/async-scheduling.md");
   visitor.Field("default-ttft-ms", config.default_ttft_ms,
                 "policy slo: milliseconds to the first token, for requests without ttft_ms; 0: no target");
   visitor.Field("default-tpot-ms", config.default_tpot_ms,

@@ -33,9 +33,9 @@ class ToyRunner final : public Runner {
       const sched::Sequence& sequence = *plan.sequences[i].sequence;
       if (!plan.sequences[i].samples) continue;
       std::vector<float> logits = LogitsAfter(sequence.tokens());
-      sampler_.Propose(logits, {.params = &sequence.sampling(), .masked = sequence.masked()},
-                       sequence.request().num_beam_candidates, &result->sequences[i].candidates,
-                       &result->sequences[i].alternatives);
+      sampler_.Propose(
+          logits, {.params = &sequence.sampling(), .masked = sequence.masked(sequence.num_output_tokens())},
+          sequence.request().num_beam_candidates, &result->sequences[i].candidates, &result->sequences[i].alternatives);
     }
     return {};
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/request.h"
+#include "engine/engine.h"
 #include "engine/tiers/redis_tier.h"
 
 namespace quire::engine {
@@ -107,6 +108,7 @@ Result<> EngineOptions::Validate() const {
   sched::SchedulerConfig scheduler;
   SetPolicy(*this, &scheduler);
   QUIRE_TRY_VOID(scheduler.ValidatePolicy());
+  QUIRE_TRY_VOID(ValidateAsyncScheduling(async_scheduling, policy));
   QUIRE_TRY_VOID(InRange("queue_timeout", queue_timeout.count(), 0, static_cast<std::int64_t>(kServiceMsMax)));
   return {};
 }

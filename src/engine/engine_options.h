@@ -41,6 +41,7 @@ struct EngineOptions {
   int max_num_queued_tokens = 1 << 22;         // of their prompts
   std::chrono::milliseconds queue_timeout{0};  // until a waiting request is shed; 0: never
   sched::PolicyKind policy = sched::PolicyKind::kLpm;
+  int async_scheduling = 0;       // EngineConfig::async_scheduling
   bool enable_fairness = false;   // between API keys
   double input_token_weight = 1;  // what tokens cost, for fairness and the policy sjf
   double output_token_weight = 2;

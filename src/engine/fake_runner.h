@@ -12,12 +12,14 @@
 #include <limits>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "api/events.h"
 #include "api/sampling_params.h"
 #include "base/clock.h"
 #include "engine/runner.h"
+#include "engine/step_executor.h"
 #include "kv/block_allocator.h"
 #include "sched/batch_plan.h"
 #include "sched/sequence.h"
@@ -142,11 +144,11 @@ class FakeRunner final : public Runner {
     EXPECT_TRUE(found->tokens.empty() && found->logprobs.empty() && found->prompt_logprobs.empty());
     EXPECT_GT(scheduled.num_tokens, 0);
     const int end = scheduled.first_position + scheduled.num_tokens;
-    ASSERT_LE(end, sequence.num_tokens());
+    ASSERT_LE(end, static_cast<int>(scheduled.tokens.size()));
     ASSERT_GE(static_cast<int>(scheduled.blocks.size()) * block_size_, end);
     std::uint64_t chain = FakeModel::Begin(sequence.request().cache_namespace);
     for (int position = 0; position < end; ++position) {
-      const TokenId token = sequence.tokens()[static_cast<std::size_t>(position)];
+      const TokenId token = scheduled.tokens[static_cast<std::size_t>(position)];
       chain = FakeModel::Next(chain, token);
       const BlockId block = scheduled.blocks[static_cast<std::size_t>(position / block_size_)];
       Slot& slot = At(block, position % block_size_);
@@ -161,18 +163,19 @@ class FakeRunner final : public Runner {
       }
       slot = {.chain = chain, .token = token, .position = position};
       if (scheduled.prompt_logprobs && position + 1 < sequence.num_prompt_tokens()) {
-        const TokenId next = sequence.tokens()[static_cast<std::size_t>(position) + 1];
+        const TokenId next = scheduled.tokens[static_cast<std::size_t>(position) + 1];
         found->prompt_logprobs.push_back(FakeModel::Logprobs(chain, next));
       }
     }
-    EXPECT_EQ(scheduled.samples, end == sequence.num_tokens() && sequence.wants_output());
+    EXPECT_EQ(scheduled.samples, end == std::ssize(scheduled.tokens) && sequence.wants_output());
     EXPECT_TRUE(found->candidates.empty() && found->alternatives.empty());
     if (!scheduled.samples) return;
+    const auto masked = sequence.masked(end - sequence.num_prompt_tokens());
     if (const int count = sequence.request().num_beam_candidates; count > 0) {
-      found->candidates = model_.Propose(chain, count, sequence.masked());
+      found->candidates = model_.Propose(chain, count, masked);
       return;
     }
-    found->tokens.push_back(model_.Sample(chain, sequence.sampling(), sequence.choice(), sequence.masked()));
+    found->tokens.push_back(model_.Sample(chain, sequence.sampling(), sequence.choice(), masked));
     if (sequence.sampling().logprobs) found->logprobs.push_back(FakeModel::Logprobs(chain, found->tokens.back()));
   }
 
@@ -184,6 +187,40 @@ class FakeRunner final : public Runner {
   ManualClock* clock_ = nullptr;
   Duration per_step_{}, per_token_{};
   std::int64_t num_tokens_run_ = 0;
+};
+
+// Runs a step on the engine's thread: as soon as it is launched, or as late as can be, when everything around it has
+// changed.
+class FakeExecutor final : public StepExecutor {
+ public:
+  FakeExecutor(Runner* runner, const Clock* clock, bool is_late) : runner_(runner), clock_(clock), is_late_(is_late) {}
+
+  void Launch(const sched::BatchPlan* plan, sched::StepResult* result) override {
+    EXPECT_EQ(plan_, nullptr);
+    plan_ = plan;
+    result_ = result;
+    if (!is_late_) Run();
+  }
+  Result<> Wait() override {
+    EXPECT_NE(plan_, nullptr);
+    if (is_late_) Run();
+    plan_ = nullptr;
+    return std::exchange(ran_, {});
+  }
+
+ private:
+  void Run() {
+    result_->began = clock_->Now();
+    ran_ = runner_->Run(*plan_, result_);
+    result_->ended = clock_->Now();
+  }
+
+  Runner* const runner_;
+  const Clock* const clock_;
+  const bool is_late_;
+  const sched::BatchPlan* plan_ = nullptr;
+  sched::StepResult* result_ = nullptr;
+  Result<> ran_;
 };
 
 }  // namespace quire::engine

@@ -41,9 +41,9 @@ std::unique_ptr<ThreadPool> MakePool(int wanted, std::string* description) {
   return std::make_unique<ThreadPool>(wanted, std::move(cpus));
 }
 
-// The engine's thread is the pool's first.
-std::vector<TraceLane*> LanesOf(const ThreadPool& pool, Tracer* tracer) {
-  std::vector<TraceLane*> lanes = {tracer->Lane(kEngineLane)};
+// The engine's thread is the pool's first, unless steps have a thread of their own.
+std::vector<TraceLane*> LanesOf(const ThreadPool& pool, bool is_async, Tracer* tracer) {
+  std::vector<TraceLane*> lanes = {tracer->Lane(is_async ? "compute 0" : kEngineLane)};
   for (int thread = 1; thread < pool.num_threads(); ++thread) {
     lanes.push_back(tracer->Lane(fmt::format("compute {}", thread)));
   }
@@ -107,6 +107,7 @@ EngineConfig MakeEngineConfig(const EngineOptions& options, const MemoryPlan& pl
   config.scheduler.max_chunk_tokens = options.max_chunk_tokens;
   config.scheduler.max_num_queued_requests = options.max_num_queued_requests;
   config.scheduler.max_num_queued_tokens = options.max_num_queued_tokens;
+  config.async_scheduling = options.async_scheduling;
   config.eos_token_ids = model.eos_token_ids;
   return config;
 }
@@ -275,7 +276,7 @@ Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress
       std::unique_ptr<ModelRunner> runner,
       ModelRunner::Create(result.loaded.model.get(), result.loaded.kernels, result.loaded.pool.get(),
                           LimitsOf(options, plan.num_blocks + num_swap_blocks + config.scheduler.num_landing_blocks)));
-  runner->Trace(LanesOf(*result.loaded.pool, result.tracer.get()));
+  runner->Trace(LanesOf(*result.loaded.pool, options.async_scheduling > 0, result.tracer.get()));
   QUIRE_TRY(result.engine, LocalEngine::Create(config, MakeInfo(options, result.loaded), std::move(runner),
                                                result.clock.get(), std::move(tiers), result.tracer.get()));
   QUIRE_TRY(result.info, result.engine->Info());

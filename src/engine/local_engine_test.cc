@@ -70,9 +70,11 @@ class GatedRunner final : public Runner {
   std::atomic<bool>* const fails_;
 };
 
-class LocalEngineTest : public testing::Test {
+// In each mode of asynchronous scheduling.
+class LocalEngineTest : public testing::TestWithParam<int> {
  protected:
   LocalEngineTest() {
+    config_.async_scheduling = GetParam();
     config_.scheduler.max_num_batched_tokens = 64;
     config_.scheduler.max_num_seqs = 4;
     config_.scheduler.max_model_len = 1000;
@@ -127,7 +129,7 @@ class LocalEngineTest : public testing::Test {
   std::vector<EngineEvent> events_;
 };
 
-TEST_F(LocalEngineTest, RunsRequestsToTheirEnd) {
+TEST_P(LocalEngineTest, RunsRequestsToTheirEnd) {
   Start();
   gate_.Open(-1);
   auto request = MakeRequest(1, 6);
@@ -144,7 +146,7 @@ TEST_F(LocalEngineTest, RunsRequestsToTheirEnd) {
   EXPECT_EQ(stats.num_requests_running + stats.num_requests_waiting, 0);
 }
 
-TEST_F(LocalEngineTest, InfoSaysWhatTheConfigurationSays) {
+TEST_P(LocalEngineTest, InfoSaysWhatTheConfigurationSays) {
   Start();
   const EngineInfo info = engine_->Info().value();
   EXPECT_EQ(info.model_path, "a model");
@@ -160,7 +162,7 @@ TEST_F(LocalEngineTest, InfoSaysWhatTheConfigurationSays) {
 }
 
 // HLTH-01: a step takes as long as it takes; whoever asks is answered.
-TEST_F(LocalEngineTest, AnswersWhileAStepRuns) {
+TEST_P(LocalEngineTest, AnswersWhileAStepRuns) {
   Start();
   ASSERT_TRUE(engine_->Submit(MakeRequest(1, 3)).has_value());
   gate_.AwaitArrival();
@@ -175,7 +177,7 @@ TEST_F(LocalEngineTest, AnswersWhileAStepRuns) {
   EXPECT_EQ(Await(1)->finish_reason, FinishReason::kLength);
 }
 
-TEST_F(LocalEngineTest, RefusesWhatItCannotHold) {
+TEST_P(LocalEngineTest, RefusesWhatItCannotHold) {
   Start();
   ASSERT_TRUE(engine_->Submit(MakeRequest(1, 3)).has_value());
   gate_.AwaitArrival();
@@ -197,7 +199,7 @@ TEST_F(LocalEngineTest, RefusesWhatItCannotHold) {
 }
 
 // The queue has a limit in tokens, too; a request that finds it empty may be longer than that.
-TEST_F(LocalEngineTest, RefusesMoreTokensThanMayWait) {
+TEST_P(LocalEngineTest, RefusesMoreTokensThanMayWait) {
   config_.scheduler.max_num_queued_tokens = 20;
   config_.scheduler.max_num_seqs = 1;
   Start();
@@ -215,7 +217,7 @@ TEST_F(LocalEngineTest, RefusesMoreTokensThanMayWait) {
 }
 
 // A request that waits too long ends with kShed, through the whole engine.
-TEST_F(LocalEngineTest, ShedsWhatHasWaitedTooLong) {
+TEST_P(LocalEngineTest, ShedsWhatHasWaitedTooLong) {
   config_.scheduler.max_num_seqs = 1;
   Start();
   ASSERT_TRUE(engine_->Submit(MakeRequest(1, 30)).has_value());
@@ -235,7 +237,7 @@ TEST_F(LocalEngineTest, ShedsWhatHasWaitedTooLong) {
 }
 
 // Nobody reads: the number of requests is bounded all the same.
-TEST_F(LocalEngineTest, EventsThatNobodyFetchesAreBounded) {
+TEST_P(LocalEngineTest, EventsThatNobodyFetchesAreBounded) {
   Start();
   gate_.Open(-1);
   int num_accepted = 0;
@@ -247,7 +249,7 @@ TEST_F(LocalEngineTest, EventsThatNobodyFetchesAreBounded) {
   EXPECT_GE(num_accepted, 3);
 }
 
-TEST_F(LocalEngineTest, AbortReachesARunningRequestWithinAStep) {
+TEST_P(LocalEngineTest, AbortReachesARunningRequestWithinAStep) {
   Start();
   ASSERT_TRUE(engine_->Submit(MakeRequest(1, 900)).has_value());
   gate_.Open(4);
@@ -261,7 +263,7 @@ TEST_F(LocalEngineTest, AbortReachesARunningRequestWithinAStep) {
   EXPECT_EQ(CountTokens(1), 5);
 }
 
-TEST_F(LocalEngineTest, AbortOfOneChoiceLeavesTheOther) {
+TEST_P(LocalEngineTest, AbortOfOneChoiceLeavesTheOther) {
   Start();
   auto request = MakeRequest(1, 20);
   request.sampling.n = 2;
@@ -286,7 +288,7 @@ TEST_F(LocalEngineTest, AbortOfOneChoiceLeavesTheOther) {
   EXPECT_LE(num_tokens[1], 5u);
 }
 
-TEST_F(LocalEngineTest, AFailedStepIsToldAndTheEngineLives) {
+TEST_P(LocalEngineTest, AFailedStepIsToldAndTheEngineLives) {
   Start();
   fails_ = true;
   gate_.Open(-1);
@@ -298,7 +300,7 @@ TEST_F(LocalEngineTest, AFailedStepIsToldAndTheEngineLives) {
   EXPECT_EQ(Await(2)->finish_reason, FinishReason::kLength);
 }
 
-TEST_F(LocalEngineTest, DrainingFinishesWhatWasAccepted) {
+TEST_P(LocalEngineTest, DrainingFinishesWhatWasAccepted) {
   Start();
   ASSERT_TRUE(engine_->Submit(MakeRequest(1, 8)).has_value());
   gate_.AwaitArrival();
@@ -316,7 +318,7 @@ TEST_F(LocalEngineTest, DrainingFinishesWhatWasAccepted) {
   EXPECT_EQ(engine_->ResetPrefixCache().error().code, ErrorCode::kUnavailable);
 }
 
-TEST_F(LocalEngineTest, StoppingAbortsEvenWhileItDrains) {
+TEST_P(LocalEngineTest, StoppingAbortsEvenWhileItDrains) {
   Start();
   ASSERT_TRUE(engine_->Submit(MakeRequest(1, 900)).has_value());
   gate_.AwaitArrival();
@@ -333,7 +335,7 @@ TEST_F(LocalEngineTest, StoppingAbortsEvenWhileItDrains) {
 }
 
 // Many clients at once, one reader: every accepted request ends exactly once.
-TEST_F(LocalEngineTest, ThreadsSubmitAndAbort) {
+TEST_P(LocalEngineTest, ThreadsSubmitAndAbort) {
   config_.scheduler.max_num_queued_requests = 1000;
   Start();
   gate_.Open(-1);
@@ -366,6 +368,8 @@ TEST_F(LocalEngineTest, ThreadsSubmitAndAbort) {
   EXPECT_EQ(static_cast<int>(num_ends.size()), num_accepted);
   for (const auto& [id, count] : num_ends) EXPECT_EQ(count, 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(AsyncScheduling, LocalEngineTest, testing::Values(0, 1, 2));
 
 TEST(EventOutbox, MergesWhatNobodyFetched) {
   EventOutbox outbox;

@@ -76,8 +76,8 @@ void ModelRunner::FillBatch(const sched::BatchPlan& plan, sched::StepResult* res
     sched::SequenceResult* out = &result->sequences[i];
     const auto token_begin = static_cast<std::int32_t>(tokens_.size());
     slices_.push_back({token_begin, scheduled.num_tokens, scheduled.first_position, scheduled.blocks});
-    const auto slice = sequence.tokens().subspan(static_cast<std::size_t>(scheduled.first_position),
-                                                 static_cast<std::size_t>(scheduled.num_tokens));
+    const auto slice = scheduled.tokens.subspan(static_cast<std::size_t>(scheduled.first_position),
+                                                static_cast<std::size_t>(scheduled.num_tokens));
     tokens_.insert(tokens_.end(), slice.begin(), slice.end());
 
     if (scheduled.prompt_logprobs) {
@@ -85,30 +85,33 @@ void ModelRunner::FillBatch(const sched::BatchPlan& plan, sched::StepResult* res
       for (int position = scheduled.first_position; position < end; ++position) {
         const int index = position - scheduled.first_position;
         logit_rows_.push_back(token_begin + index);
-        uses_.push_back({&sequence, out, index, sequence.tokens()[static_cast<std::size_t>(position) + 1]});
+        uses_.push_back({&scheduled, out, index, scheduled.tokens[static_cast<std::size_t>(position) + 1]});
       }
       out->prompt_logprobs.resize(static_cast<std::size_t>(std::max(0, end - scheduled.first_position)));
     }
     if (scheduled.samples) {
       logit_rows_.push_back(token_begin + scheduled.num_tokens - 1);
-      uses_.push_back({&sequence, out, -1, {}});
+      uses_.push_back({&scheduled, out, -1, {}});
     }
   }
 }
 
 void ModelRunner::UseRow(const RowUse& use, std::span<float> logits, sample::Sampler* sampler) const {
-  const SamplingParams& params = use.sequence->sampling();
+  const sched::Sequence& sequence = *use.scheduled->sequence;
+  const SamplingParams& params = sequence.sampling();
   if (use.prompt_index >= 0) {
     use.result->prompt_logprobs[static_cast<std::size_t>(use.prompt_index)] =
         sampler->Logprobs(logits, use.prompt_token, *params.prompt_logprobs);
     return;
   }
+  const auto num_prompt = static_cast<std::size_t>(sequence.num_prompt_tokens());
+  const auto output = use.scheduled->tokens.subspan(num_prompt);
   const sample::SampleRequest request{.params = &params,
-                                      .choice = use.sequence->choice(),
-                                      .prompt = use.sequence->prompt(),
-                                      .output = use.sequence->output(),
-                                      .masked = use.sequence->masked()};
-  if (const int count = use.sequence->request().num_beam_candidates; count > 0) {
+                                      .choice = sequence.choice(),
+                                      .prompt = use.scheduled->tokens.first(num_prompt),
+                                      .output = output,
+                                      .masked = sequence.masked(static_cast<int>(output.size()))};
+  if (const int count = sequence.request().num_beam_candidates; count > 0) {
     sampler->Propose(logits, request, count, &use.result->candidates, &use.result->alternatives);
     return;
   }
@@ -121,6 +124,7 @@ Result<> ModelRunner::Run(const sched::BatchPlan& plan, sched::StepResult* resul
   CHECK(plan.num_tokens <= limits_.max_num_batched_tokens);
   CHECK(result->sequences.size() == plan.sequences.size());
   CopyBlocks(plan);
+  if (plan.sequences.empty()) return {};
   FillBatch(plan, result);
   auto* hidden = hidden_.as<float>().data();
   {

@@ -46,7 +46,7 @@ class ModelRunner final : public Runner {
  private:
   // What becomes of one row of logits.
   struct RowUse {
-    const sched::Sequence* sequence = nullptr;
+    const sched::ScheduledSequence* scheduled = nullptr;
     sched::SequenceResult* result = nullptr;
     // Index in prompt_logprobs and the prompt token that stands there; −1: the row samples.
     int prompt_index = -1;

@@ -50,6 +50,7 @@ struct Schedule {
   Arrival arrival = Arrival::kAtOnce;
   int batched_tokens = kBatchedTokens;
   bool on_reference = false;  // runs on the reference tier too
+  int async_scheduling = 0;
 };
 
 constexpr Schedule kBaseline{.policy = sched::PolicyKind::kFcfs, .batched_tokens = 1024};
@@ -91,6 +92,15 @@ constexpr Schedule kSchedules[] = {
      .arrival = Arrival::kSpread},
     {.max_num_seqs = 8, .cache = Cache::kCold, .policy = sched::PolicyKind::kSlo, .arrival = Arrival::kSpread},
     {.max_num_seqs = 3, .cache = Cache::kWarm, .policy = sched::PolicyKind::kDfsWeight, .arrival = Arrival::kSpread},
+    // Steps that are planned before the one before them is over.
+    {.max_num_seqs = 8, .chunk = 7, .cache = Cache::kCold, .arrival = Arrival::kSpread, .async_scheduling = 1},
+    {.max_num_seqs = 32,
+     .chunk = 64,
+     .cache = Cache::kWarm,
+     .memory = Memory::kScarceWithSwap,
+     .many_threads = true,
+     .async_scheduling = 2},
+    {.max_num_seqs = 5, .memory = Memory::kScarce, .arrival = Arrival::kSpread, .async_scheduling = 2},
 };
 
 // What the policy goes by: different for each request.
@@ -116,6 +126,7 @@ std::string Describe(const Schedule& schedule, int max_threads) {
   if (schedule.arrival == Arrival::kSpread) text += ", spread arrivals";
   text += schedule.many_threads ? fmt::format(", {} threads", max_threads) : ", 1 thread";
   text += fmt::format(", {}", sched::PolicyName(schedule.policy));
+  if (schedule.async_scheduling > 0) text += fmt::format(", planned ahead ({})", schedule.async_scheduling);
   return text;
 }
 
@@ -268,6 +279,7 @@ class Verifier {
     config.scheduler.enable_prefix_caching = schedule.cache != Cache::kOff;
     config.scheduler.max_chunk_tokens = schedule.chunk;
     config.scheduler.max_num_queued_requests = static_cast<int>(workload_.size()) + 1;
+    config.async_scheduling = schedule.async_scheduling;
     config.eos_token_ids = model_.config().eos_token_ids;
     return config;
   }

@@ -52,7 +52,7 @@ class Loop {
       if (plan_.sequences[i].samples) result_.sequences[i].tokens.push_back(TokenId(7));
     }
     now_ += std::chrono::milliseconds(9);
-    scheduler_.Commit(plan_, &result_, now_, &events_);
+    scheduler_.Commit(&plan_, &result_, now_, &events_);
     scheduler_.ReadStats(&stats_);
   }
   const Scheduler& scheduler() const { return scheduler_; }

@@ -20,10 +20,15 @@ struct ScheduledSequence {
   Sequence* sequence = nullptr;     // owned by the scheduler, alive until Commit returns
   std::int32_t first_position = 0;  // == num_computed_tokens before the step
   std::int32_t num_tokens = 0;      // tokens [first_position, first_position + num_tokens)
-  std::span<const BlockId> blocks;  // block table from position 0, long enough for the tokens
+  // What the step reads: all tokens of the sequence before it, and its block table from position 0, long enough for them.
+  std::span<const TokenId> tokens;
+  std::span<const BlockId> blocks;
   bool samples = false;             // the step reaches the sequence's last token: sample the next one, or propose some
   // Positions of this slice whose logits are wanted for prompt_logprobs: [first_position, … num_tokens) when true.
   bool prompt_logprobs = false;
+  std::int32_t num_losses = 0;  // Sequence::num_losses_ when it was planned
+
+  std::int32_t end() const { return first_position + num_tokens; }
 };
 
 using BlockCopy = kv::BlockCopy;
@@ -33,7 +38,15 @@ struct BatchPlan {
   std::vector<ScheduledSequence> sequences;
   std::int32_t num_tokens = 0;  // in all
 
-  bool empty() const { return sequences.empty(); }
+  // Only for the scheduler.
+  TimePoint planned_at{};
+  std::vector<Sequence*> swapped_out;  // what they saved is written by the copies
+  std::vector<BlockId> block_ids;      // Launch(): what `blocks` point to
+  bool is_advanced = false;            // the next step was planned as if this one had run …
+  bool is_filled_in = false;           // … and knows the tokens that it sampled
+
+  // Of a plan whose sequences have all ended, the copies may be left.
+  bool empty() const { return sequences.empty() && copies.empty(); }
 };
 
 // What the runner found, one entry per scheduled sequence, in the plan's order.
@@ -50,7 +63,8 @@ struct SequenceResult {
 };
 
 struct StepResult {
-  TimePoint began{};  // when the engine handed the plan to what computes it
+  TimePoint began{};  // when the plan came to what computes it
+  TimePoint ended{};
   std::vector<SequenceResult> sequences;
 };
 

@@ -34,7 +34,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_tok
 Scheduler::~Scheduler() = default;
 
 Result<> Scheduler::Add(GenerateRequest request, TimePoint queued, kv::SavedBlocks saved) {
-  CHECK(!has_plan_);
+  CHECK(planned_ == nullptr);
   QUIRE_TRY_VOID(ValidateRequest(config_, request));
   if (groups_.contains(request.id)) {
     return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);
@@ -102,7 +102,7 @@ void Scheduler::SetTerms(const ServiceTerms& terms, Request* request) const {
 }
 
 void Scheduler::Abort(RequestId id, std::optional<int> choice, std::vector<EngineEvent>* events) {
-  CHECK(!has_plan_);
+  CHECK(planned_ == nullptr);
   const auto found = groups_.find(id);
   if (found == groups_.end()) return;
   if (found->second->beams) {
@@ -126,7 +126,7 @@ void Scheduler::Abort(RequestId id, std::optional<int> choice, std::vector<Engin
 }
 
 void Scheduler::AbortAll(std::vector<EngineEvent>* events) {
-  CHECK(!has_plan_);
+  CHECK(planned_ == nullptr);
   for (const auto& [id, group] : groups_) EndGroup(group.get(), FinishReason::kAbort, "", events);
   EraseFinished();
 }
@@ -213,21 +213,26 @@ void Scheduler::CheckIntegrity() const {
 // ---------------------------------------------------------------- plan
 
 void Scheduler::Plan(TimePoint now, BatchPlan* plan) {
-  CHECK(!has_plan_);
+  CHECK(planned_ == nullptr);
+  if (in_flight_ != nullptr && !in_flight_->is_advanced) AdvanceInFlight();
   plan->copies.clear();
   plan->sequences.clear();
   plan->num_tokens = 0;
-  swapped_out_.clear();
-  planned_at_ = now;
+  plan->swapped_out.clear();
+  plan->planned_at = now;
+  plan->is_advanced = plan->is_filled_in = false;
   if (pacer_) pacer_->Begin(running_, now);
   Planning planning{.now = now, .plan = plan, .budget = config_.max_num_batched_tokens};
   ScheduleRunning(/*decodes=*/true, &planning);
   ScheduleRunning(/*decodes=*/false, &planning);
   ScheduleAdmissions(/*before=*/nullptr, &planning);
-  for (ScheduledSequence& scheduled : plan->sequences) scheduled.blocks = scheduled.sequence->blocks_.table.blocks();
-  // With anything unfinished there is always a sequence that can run: the oldest one.
-  CHECK(!plan->empty() || groups_.empty());
-  has_plan_ = !plan->empty();
+  for (ScheduledSequence& scheduled : plan->sequences) {
+    scheduled.tokens = scheduled.sequence->tokens();
+    scheduled.blocks = scheduled.sequence->blocks_.table.blocks();
+  }
+  // With anything unfinished there is always a sequence that can run: the oldest one, unless it just does.
+  CHECK(!plan->sequences.empty() || groups_.empty() || in_flight_ != nullptr);
+  planned_ = plan->empty() ? nullptr : plan;
 }
 
 // Steps that follow append to what this sequence has without allocating.
@@ -251,7 +256,8 @@ void Scheduler::ScheduleRunning(bool decodes, Planning* planning) {
       const int gap = lane->num_tokens() - lane->num_computed_tokens();
       // A beam without a gap waits for the others; one that is parked, for the first to compute what they share; one
       // that is in the plan was admitted a moment ago.
-      return gap > 0 && (gap == 1) == decodes && lane->state_ != SequenceState::kParked && lane->plan_index_ < 0;
+      return gap > 0 && (gap == 1) == decodes && lane->state_ != SequenceState::kParked && lane->plan_index_ < 0 &&
+             !lane->is_in_flight_;
     };
     if (std::ranges::none_of(sequence->lanes_, is_due)) continue;
     if (!decodes && policy_->overtakes()) {
@@ -283,9 +289,11 @@ void Scheduler::PutInPlan(Sequence* sequence, int num_tokens, Planning* planning
   planning->plan->sequences.push_back({.sequence = sequence,
                                        .first_position = first,
                                        .num_tokens = num_tokens,
-                                       .blocks = {},  // when the plan is complete
+                                       .tokens = {},  // this and the next when the plan is complete
+                                       .blocks = {},
                                        .samples = closes_gap && sequence->wants_output(),
-                                       .prompt_logprobs = wants_logits && first + 1 < sequence->num_prompt_tokens()});
+                                       .prompt_logprobs = wants_logits && first + 1 < sequence->num_prompt_tokens(),
+                                       .num_losses = sequence->num_losses_});
   planning->plan->num_tokens += num_tokens;
   planning->budget -= num_tokens;
   if (!pacer_) return;
@@ -296,12 +304,10 @@ void Scheduler::PutInPlan(Sequence* sequence, int num_tokens, Planning* planning
   }
 }
 
-void Scheduler::TakeOutOfPlan(Sequence* sequence, Planning* planning) {
-  if (sequence->plan_index_ < 0) return;
-  auto& scheduled = planning->plan->sequences;
+void Scheduler::TakeOutOfPlan(Sequence* sequence, BatchPlan* plan) {
+  auto& scheduled = plan->sequences;
   const auto index = static_cast<std::size_t>(std::exchange(sequence->plan_index_, -1));
-  planning->plan->num_tokens -= scheduled[index].num_tokens;
-  planning->budget += scheduled[index].num_tokens;
+  plan->num_tokens -= scheduled[index].num_tokens;
   if (pacer_) pacer_->Remove(scheduled[index].first_position, scheduled[index].num_tokens);
   scheduled.erase(scheduled.begin() + static_cast<std::ptrdiff_t>(index));
   for (std::size_t i = index; i < scheduled.size(); ++i) scheduled[i].sequence->plan_index_ = static_cast<int>(i);
@@ -312,15 +318,21 @@ void Scheduler::Preempt(Sequence* sequence, Planning* planning) {
   running_.pop_back();
   // Of beams the first is swapped: the others fork from it, and compute what they do not share.
   const int num_tokens = std::min(sequence->num_computed_tokens_, sequence->num_tokens() - 1);
-  if (IsSwapCheaper(*sequence) && kv_.SwapOut(num_tokens, &sequence->blocks_, &planning->plan->copies)) {
-    swapped_out_.push_back(sequence);
+  if (num_tokens > 0 && IsSwapCheaper(*sequence) &&
+      kv_.SwapOut(num_tokens, &sequence->blocks_, &planning->plan->copies)) {
+    planning->plan->swapped_out.push_back(sequence);
     ++counters_.swap_preemptions;
     counters_.swapped_out_blocks += sequence->blocks_.saved.blocks.size();
   }
   for (Sequence* const lane : sequence->lanes_) {
-    TakeOutOfPlan(lane, planning);
+    if (lane->plan_index_ >= 0) {
+      planning->budget += planning->plan->sequences[static_cast<std::size_t>(lane->plan_index_)].num_tokens;
+      TakeOutOfPlan(lane, planning->plan);
+    }
     kv_.Release(&lane->blocks_);
     lane->num_computed_tokens_ = 0;
+    lane->is_in_flight_ = false;
+    ++lane->num_losses_;
   }
   if (sequence->request().num_beam_candidates > 0) ParkBeams(sequence);
   sequence->state_ = SequenceState::kWaiting;

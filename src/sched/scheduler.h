@@ -34,7 +34,11 @@ struct PreemptionCosts {
   double block_copy_s = 0;  // to copy a block
 };
 
-// One thread. Plan and Commit (or Fail) alternate; everything else comes between a Commit and the next Plan.
+// One thread. Plan and Commit (or Fail) alternate; everything else comes between a Commit and the next Plan. Or one step
+// ahead, with what a step computes as in scheduler_flight.cc:
+//
+//   Plan(1) Launch(1) │ Plan(2) … Commit(1) Launch(2) │ Plan(3) … Commit(2) Launch(3) │ …      everything else comes at │
+//   Plan(1) Launch(1) │ Plan(2) … FillIn(1) Launch(2) Commit(1) │ Plan(3) …               the same, and Commit in flight
 //
 // * Running sequences go first, oldest first (or as the policy ranks them), those with one token to run before those
 //   with a chunk of a prompt; then preempted ones; then waiting ones in the policy's order; all under one token budget,
@@ -76,11 +80,18 @@ class Scheduler final {
   void Shed(TimePoint now, std::vector<EngineEvent>* events);
   // Fills `plan` for the next step. Empty only when nothing is unfinished.
   void Plan(TimePoint now, BatchPlan* plan);
+  // The plan goes to what computes it, and stays what it is whatever happens here; from now on the next one may be made
+  // before it is committed. One plan is in flight at a time, or two between Launch and Commit. Not with the slo policy,
+  // whose steps depend on how long the last one took.
+  // False, and it is as if the plan had not been made, when nothing is left of it.
+  bool Launch(BatchPlan* plan);
+  // Tells the sequences which tokens a plan found, on which the next plan has been made already.
+  static void FillIn(BatchPlan* plan, const StepResult& result);
   // Takes in what the step found (one entry per scheduled sequence; logprobs are moved out) and appends the
   // events.
-  void Commit(const BatchPlan& plan, StepResult* result, TimePoint now, std::vector<EngineEvent>* events);
+  void Commit(BatchPlan* plan, StepResult* result, TimePoint now, std::vector<EngineEvent>* events);
   // The step failed: ends every request of the plan with kError events, and caches nothing of the step.
-  void Fail(const BatchPlan& plan, const Error& error, std::vector<EngineEvent>* events);
+  void Fail(BatchPlan* plan, const Error& error, std::vector<EngineEvent>* events);
 
   // What the engine needs for lower tiers, as in KvManager.
   void KeyBlocks(std::string_view identity) { kv_.KeyBlocks(identity); }
@@ -142,7 +153,7 @@ class Scheduler final {
   bool KeepsTempo(const Sequence& candidate) const;
   bool Admit(Sequence* sequence, Planning* planning);
   void PutInPlan(Sequence* sequence, int num_tokens, Planning* planning);
-  void TakeOutOfPlan(Sequence* sequence, Planning* planning);
+  void TakeOutOfPlan(Sequence* sequence, BatchPlan* plan);
   void Preempt(Sequence* sequence, Planning* planning);
   bool IsSwapCheaper(const Sequence& sequence) const;
   int ChunkOf(const Sequence& sequence, int budget) const;
@@ -162,11 +173,16 @@ class Scheduler final {
                    std::vector<EngineEvent>* events);
   int CountTokensToCompute(const Sequence& sequence, bool looks_up) const;
 
+  // Flight
+  void AdvanceInFlight();
+  void Land(BatchPlan* plan);
+  void LeavePlan(Sequence* sequence);
+
   // Commit
-  void CommitSequence(const ScheduledSequence& scheduled, SequenceResult* found, TimePoint now,
+  void CommitSequence(const ScheduledSequence& scheduled, bool is_advanced, SequenceResult* found, TimePoint now,
                       std::vector<EngineEvent>* events);
-  void TakeToken(Sequence* sequence, TokenId token, TimePoint now, EngineEvent* event);
-  void ForkChoices(Sequence* first);
+  void TakeToken(Sequence* sequence, int position, TokenId token, TimePoint now, EngineEvent* event);
+  void ForkChoices(Sequence* first, bool first_has_memory);
   EngineEvent MakeEvent(const Sequence& sequence) const;
   void FinishSequence(Sequence* sequence, FinishReason reason, EngineEvent* event);
   // Appends the event of a choice that ends without a token.
@@ -206,13 +222,15 @@ class Scheduler final {
   std::vector<Sequence*> running_;          // with memory
   std::vector<Sequence*> order_;            // reused: the policy's order of waiting_
   std::vector<RequestId> finished_groups_;  // reused
-  std::vector<Sequence*> swapped_out_;      // by the plan being made or run: what they saved is written by its step
   PreemptionCosts preemption_costs_;
   std::vector<Sequence*> old_lanes_;  // reused: the sequences of the beams that a search has just left
   std::vector<const Sequence*> prefilling_;  // reused: running ones whose prompts are being computed
-  bool has_plan_ = false;
   bool is_batch_open_ = false;  // of static batching: more may come
-  TimePoint planned_at_{};
+  BatchPlan* planned_ = nullptr;    // made, and neither launched nor committed
+  BatchPlan* in_flight_ = nullptr;  // launched last, and not committed
+  // Of requests that ended while a plan in flight named them; until that is committed.
+  std::vector<std::unique_ptr<Group>> ended_in_flight_;
+  TimePoint committed_at_{};
   std::int64_t num_queued_tokens_ = 0;
   int num_unfinished_sequences_ = 0;
   std::uint64_t num_arrivals_ = 0;

@@ -107,7 +107,7 @@ void Scheduler::LeaveQueue(Sequence* sequence, Planning* planning) {
 // ---------------------------------------------------------------- shed
 
 void Scheduler::Shed(TimePoint now, std::vector<EngineEvent>* events) {
-  CHECK(!has_plan_);
+  CHECK(planned_ == nullptr);
   for (const Sequence* const sequence : waiting_) {
     const Request& request = sequence->request();
     if (request.queue_until > now) continue;

@@ -208,6 +208,7 @@ void Scheduler::EndBeams(Group* group, std::optional<int> choice, FinishReason r
 
 void Scheduler::ReleaseBeams(Group* group, bool caches) {
   for (const auto& sequence : group->choices) {
+    LeavePlan(sequence.get());
     if (caches && sequence->state_ == SequenceState::kRunning) {
       const auto computed = static_cast<std::size_t>(sequence->num_computed_tokens_);
       kv_.Finish(sequence->tokens().first(computed), &sequence->blocks_);

@@ -43,7 +43,7 @@ void Step(Scheduler* scheduler, BatchPlan* plan, StepResult* result, std::vector
     }
   }
   now += std::chrono::milliseconds(10);
-  scheduler->Commit(*plan, result, now, events);
+  scheduler->Commit(plan, result, now, events);
 }
 
 constexpr int kBlockSize = 16;

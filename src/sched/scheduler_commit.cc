@@ -16,47 +16,59 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
 
 }  // namespace
 
-void Scheduler::Commit(const BatchPlan& plan, StepResult* result, TimePoint now, std::vector<EngineEvent>* events) {
-  CHECK(has_plan_ && result->sequences.size() == plan.sequences.size());
-  has_plan_ = false;
-  if (pacer_) pacer_->Observe(plan, now - planned_at_);
+void Scheduler::Commit(BatchPlan* plan, StepResult* result, TimePoint now, std::vector<EngineEvent>* events) {
+  CHECK(result->sequences.size() == plan->sequences.size());
+  Land(plan);
+  const auto ended_before = std::exchange(ended_in_flight_, {});  // this plan may name them; no later one does
+  if (plan->is_advanced && !plan->is_filled_in) FillIn(plan, *result);
+  if (pacer_) pacer_->Observe(*plan, now - std::max(plan->planned_at, committed_at_));
+  committed_at_ = now;
   ++counters_.steps;
-  counters_.step_tokens_sum += static_cast<std::uint64_t>(plan.num_tokens);
-  const auto bucket = std::ranges::lower_bound(kStepTokenBuckets, plan.num_tokens) - std::begin(kStepTokenBuckets);
+  counters_.step_tokens_sum += static_cast<std::uint64_t>(plan->num_tokens);
+  const auto bucket = std::ranges::lower_bound(kStepTokenBuckets, plan->num_tokens) - std::begin(kStepTokenBuckets);
   ++counters_.step_tokens_histogram[static_cast<std::size_t>(bucket)];
-  for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
-    plan.sequences[i].sequence->plan_index_ = -1;
-    plan.sequences[i].sequence->NoteStep(result->began, now);
-    CommitSequence(plan.sequences[i], &result->sequences[i], now, events);
+  for (std::size_t i = 0; i < plan->sequences.size(); ++i) {
+    Sequence* const sequence = plan->sequences[i].sequence;
+    if (sequence->state_ == SequenceState::kFinished) continue;  // ended while the step ran
+    sequence->NoteStep(result->began, now);
+    CommitSequence(plan->sequences[i], plan->is_advanced, &result->sequences[i], now, events);
   }
   EraseFinished();
 }
 
-void Scheduler::CommitSequence(const ScheduledSequence& scheduled, SequenceResult* found, TimePoint now,
-                               std::vector<EngineEvent>* events) {
+void Scheduler::CommitSequence(const ScheduledSequence& scheduled, bool is_advanced, SequenceResult* found,
+                               TimePoint now, std::vector<EngineEvent>* events) {
   Sequence* const sequence = scheduled.sequence;
-  CHECK(scheduled.first_position == sequence->num_computed_tokens_);
+  const int end = scheduled.end();
   const bool is_beam = sequence->request().num_beam_candidates > 0;
   CHECK(found->tokens.size() == (scheduled.samples && !is_beam ? 1u : 0u));
-  sequence->num_computed_tokens_ += scheduled.num_tokens;
-  sequence->blocks_.saved.Clear();  // it has its copies
-  const int num_computed = sequence->num_computed_tokens_;
-  kv_.Publish(sequence->tokens().first(static_cast<std::size_t>(num_computed)), &sequence->blocks_);
+  const bool has_memory = scheduled.num_losses == sequence->num_losses_;
+  if (has_memory) {
+    sequence->is_in_flight_ = false;
+    if (is_beam || !is_advanced) {
+      CHECK(scheduled.first_position == sequence->num_computed_tokens_);
+      sequence->num_computed_tokens_ = end;
+    }
+    CHECK(sequence->num_computed_tokens_ == end);
+    sequence->blocks_.saved.Clear();  // it has its copies
+    kv_.Publish(sequence->tokens().first(static_cast<std::size_t>(end)), &sequence->blocks_);
+  }
   if (sequence->wants_prompt_logprobs() && !sequence->AllPromptLogprobsKnown()) {
     if (scheduled.prompt_logprobs) {
-      const int end = std::min(num_computed, sequence->num_prompt_tokens() - 1);
-      CHECK(static_cast<int>(found->prompt_logprobs.size()) == end - scheduled.first_position);
+      const int last = std::min(end, sequence->num_prompt_tokens() - 1);
+      CHECK(static_cast<int>(found->prompt_logprobs.size()) == last - scheduled.first_position);
     }
     sequence->StorePromptLogprobs(scheduled.first_position, &found->prompt_logprobs);
   }
+  if (is_beam && !has_memory) return;  // has lost what it might go on with
   if (is_beam && sequence->choice() == 0) ForkBeams(sequence);
-  if (num_computed < sequence->num_tokens()) return;
+  if (end < std::ssize(scheduled.tokens)) return;
 
   // The gap is closed. The first time that happens, the prompt is complete.
-  if (sequence->choice() == 0 && sequence->num_output_tokens() == 0) {
+  if (sequence->choice() == 0 && end == sequence->num_prompt_tokens()) {
     counters_.prompt_tokens += static_cast<std::uint64_t>(sequence->num_prompt_tokens());
     if (sequence->wants_output() && !is_beam) {
-      ForkChoices(sequence);
+      ForkChoices(sequence, has_memory);
       if (sequence->is_aborted_) return EndChoice(sequence, FinishReason::kAbort, "", events);
     }
   }
@@ -73,15 +85,17 @@ void Scheduler::CommitSequence(const ScheduledSequence& scheduled, SequenceResul
     return;
   }
   event.logprobs = std::move(found->logprobs);
-  TakeToken(sequence, found->tokens.front(), now, &event);
+  TakeToken(sequence, end, found->tokens.front(), now, &event);
   events->push_back(std::move(event));
 }
 
-void Scheduler::TakeToken(Sequence* sequence, TokenId token, TimePoint now, EngineEvent* event) {
+// `position` is the token's; a step that was launched has taken the place for it, if another token follows.
+void Scheduler::TakeToken(Sequence* sequence, int position, TokenId token, TimePoint now, EngineEvent* event) {
   CHECK(token.value() >= 0 && token.value() < config_.vocab_size);
   const Request& request = sequence->request();
+  const int num_output = position - sequence->num_prompt_tokens();
   RequestTimes& times = sequence->times_;
-  if (sequence->num_output_tokens() == 0) {
+  if (num_output == 0) {
     times.first_token = now;
   } else {
     times.longest_token_gap = std::max(times.longest_token_gap, now - times.last_token);
@@ -89,8 +103,8 @@ void Scheduler::TakeToken(Sequence* sequence, TokenId token, TimePoint now, Engi
   times.last_token = now;
   event->times = times;
   // Before the token counts: min_tokens tokens have to stand before one that ends the choice.
-  const bool may_stop = sequence->num_output_tokens() >= request.stop.min_tokens;
-  sequence->tokens_.push_back(token);
+  const bool may_stop = num_output >= request.stop.min_tokens;
+  if (sequence->num_tokens() == position) sequence->tokens_.push_back(token);
   event->tokens.push_back(token);
   ++counters_.generation_tokens;
   policy_->OnToken(*sequence);
@@ -107,25 +121,28 @@ void Scheduler::TakeToken(Sequence* sequence, TokenId token, TimePoint now, Engi
 // The first choice has computed the prompt. The others share its blocks, and run the prompt's last token
 // themselves to sample from it. One for which there is no place beside those that run waits without blocks,
 // and finds the prompt in the cache.
-void Scheduler::ForkChoices(Sequence* first) {
+void Scheduler::ForkChoices(Sequence* first, bool first_has_memory) {
   const Group& group = GroupOf(*first);
   int num_seats = CountSeats();
+  // When the next step has been planned already, the first writes behind the prompt in the block where that ends.
+  const int last = first->num_prompt_tokens() - 1;
+  const int num_shared = first->num_tokens() == last + 1 ? last : last - last % kv_.block_size();
   for (const auto& choice : group.choices) {
     if (choice->state_ != SequenceState::kParked) continue;
-    choice->tokens_.assign(first->tokens_.begin(), first->tokens_.end());
+    choice->tokens_.assign(first->prompt().begin(), first->prompt().end());
     choice->num_cached_tokens_ = first->num_cached_tokens_;
     choice->has_run_ = true;
     // The prompt was computed for this choice, too; who was preempted meanwhile was the first.
     choice->times_ = first->times_;
     choice->times_.num_preemptions = 0;
     choice->times_.marks.clear();
-    const bool has_place =
-        num_seats < config_.max_num_seqs && !config_.ablations.reserve_max_model_len;  // a reservation of its own
+    const bool has_place = first_has_memory && num_seats < config_.max_num_seqs &&
+                           !config_.ablations.reserve_max_model_len;  // which would need another reservation
     std::vector<Sequence*>& list = has_place ? running_ : resuming_;
     choice->state_ = has_place ? SequenceState::kRunning : SequenceState::kWaiting;
     if (has_place) {
       ++num_seats;
-      choice->num_computed_tokens_ = first->num_tokens() - 1;
+      choice->num_computed_tokens_ = num_shared;
       choice->blocks_ = kv_.Fork(first->blocks_, choice->num_computed_tokens_);
     }
     ReserveToTheEnd(choice.get());
@@ -145,8 +162,11 @@ EngineEvent Scheduler::MakeEvent(const Sequence& sequence) const {
 void Scheduler::FinishSequence(Sequence* sequence, FinishReason reason, EngineEvent* event) {
   event->finish_reason = reason;
   event->times = sequence->times_;
-  if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
-    policy_->OnFinish(*sequence);
+  LeavePlan(sequence);
+  const bool is_complete = reason == FinishReason::kStop || reason == FinishReason::kLength;
+  if (is_complete) policy_->OnFinish(*sequence);
+  // What is still saved has not been copied to its place.
+  if (is_complete && sequence->blocks_.saved.empty()) {
     kv_.Finish(sequence->tokens().first(static_cast<std::size_t>(sequence->num_computed_tokens_)), &sequence->blocks_);
   } else {
     kv_.Release(&sequence->blocks_);
@@ -180,17 +200,23 @@ void Scheduler::EraseFinished() {
     if (is_finished(sequence)) num_queued_tokens_ -= sequence->num_prompt_tokens();
   }
   for (std::vector<Sequence*>* list : {&waiting_, &resuming_, &running_}) std::erase_if(*list, is_finished);
-  for (const RequestId id : finished_groups_) groups_.erase(id);
+  for (const RequestId id : finished_groups_) {
+    if (in_flight_ != nullptr) ended_in_flight_.push_back(std::move(groups_.at(id)));
+    groups_.erase(id);
+  }
   finished_groups_.clear();
 }
 
-void Scheduler::Fail(const BatchPlan& plan, const Error& error, std::vector<EngineEvent>* events) {
-  CHECK(has_plan_);
-  has_plan_ = false;
+void Scheduler::Fail(BatchPlan* plan, const Error& error, std::vector<EngineEvent>* events) {
+  Land(plan);
+  const auto ended_before = std::exchange(ended_in_flight_, {});
   // Nobody knows how far the copies of the step came.
-  for (Sequence* const sequence : swapped_out_) sequence->blocks_.saved.Clear();
-  for (const ScheduledSequence& scheduled : plan.sequences) {
-    scheduled.sequence->plan_index_ = -1;
+  for (Sequence* const sequence : plan->swapped_out) {
+    sequence->blocks_.saved.Clear();
+    if (sequence->plan_index_ >= 0) EndGroup(&GroupOf(*sequence), FinishReason::kError, error.message, events);
+  }
+  for (const ScheduledSequence& scheduled : plan->sequences) {
+    if (scheduled.sequence->state_ == SequenceState::kFinished) continue;
     EndGroup(&GroupOf(*scheduled.sequence), FinishReason::kError, error.message, events);
   }
   EraseFinished();

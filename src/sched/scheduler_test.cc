@@ -158,7 +158,7 @@ TEST(Scheduler, WhatAFailedStepSwappedOutIsComputedAgain) {
     if (harness.Stats().swap_preemptions == 0) harness.Commit();
   }
   EXPECT_EQ(harness.Stats().num_swap_blocks_used, 2);
-  harness.scheduler.Fail(harness.plan, {ErrorCode::kInternal, "broken"}, &harness.events);
+  harness.scheduler.Fail(&harness.plan, {ErrorCode::kInternal, "broken"}, &harness.events);
   EXPECT_EQ(harness.Stats().num_swap_blocks_used, 0);
   harness.scheduler.CheckIntegrity();
   harness.RunToEnd();
@@ -548,7 +548,7 @@ TEST(Scheduler, AFailedStepEndsItsRequestsAndNoOther) {
   harness.Add(2, Ids(100, 8), 3);
   harness.Add(3, Ids(200, 8), 3);
   harness.Plan();
-  harness.scheduler.Fail(harness.plan, Error{ErrorCode::kInternal, "no more of this", {}}, &harness.events);
+  harness.scheduler.Fail(&harness.plan, Error{ErrorCode::kInternal, "no more of this", {}}, &harness.events);
   harness.scheduler.CheckIntegrity();
   for (int choice = 0; choice < 2; ++choice) {
     EXPECT_EQ(harness.EndOf(1, choice).finish_reason, FinishReason::kError);

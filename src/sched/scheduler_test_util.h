@@ -109,7 +109,7 @@ class SchedulerHarness {
       }
     }
     now += step_time(plan);
-    scheduler.Commit(plan, &result, now, &events);
+    scheduler.Commit(&plan, &result, now, &events);
     scheduler.CheckIntegrity();
   }
   std::vector<Ran> Step() {

@@ -11,8 +11,8 @@ Sequence::Sequence(const Request* request, int choice, kv::SequenceBlocks blocks
   times_.queued = request->queued;
 }
 
-std::span<const TokenId> Sequence::masked() const {
-  if (num_output_tokens() >= request_->stop.min_tokens) return {};
+std::span<const TokenId> Sequence::masked(int num_output_tokens) const {
+  if (num_output_tokens >= request_->stop.min_tokens) return {};
   return request_->masked_ids;
 }
 

@@ -76,7 +76,7 @@ class Sequence final {
   const kv::SequenceBlocks& blocks() const { return blocks_; }
 
   // Ids that must not be sampled next: those that end a choice, while the output is shorter than min_tokens.
-  std::span<const TokenId> masked() const;
+  std::span<const TokenId> masked(int num_output_tokens) const;
   // Whether a token is to be sampled at all: max_tokens is not 0.
   bool wants_output() const { return request_->stop.max_tokens > 0; }
   // Whether prompt logprobs were asked for; those of the prompt are reported once, with choice 0.
@@ -93,6 +93,10 @@ class Sequence final {
   friend class Scheduler;
 
   bool AllPromptLogprobsKnown() const;
+  // A token that a step in flight will tell.
+  bool is_placeholder_at(int position) const {
+    return position < num_tokens() && tokens_[static_cast<std::size_t>(position)].value() < 0;
+  }
   void NoteChange(LifeChange change, TimePoint at);
   // A step that began and ended then ran some of its tokens.
   void NoteStep(TimePoint began, TimePoint ended);
@@ -114,7 +118,9 @@ class Sequence final {
   bool has_run_ = false;         // the times of scheduling are set
   int num_overtakes_ = 0;        // younger requests that were admitted first
   int num_held_back_steps_ = 0;  // steps in which it was held back
-  int plan_index_ = -1;          // its place in the plan being made or run
+  int plan_index_ = -1;          // its place in the plan being made or run; once that is launched, in no plan
+  bool is_in_flight_ = false;    // computes a beam in the step that is in flight
+  int num_losses_ = 0;           // how often it lost its memory: what a step found before that can no longer be kept
   std::vector<Sequence*>
       lanes_;              // itself; with beams those of the live ones, best first, or none if it is not the first
   int fork_position_ = 0;  // tokens that it shares with lanes that are parked, once it has computed them

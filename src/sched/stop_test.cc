@@ -72,7 +72,8 @@ TEST(Stop, MinTokensMasksAndHoldsBack) {
     request.stop.stop_token_ids = {TokenId(7)};
     ASSERT_TRUE(harness.Add(request).has_value());
     harness.sample = [said](const Sequence& sequence) {
-      const std::vector<TokenId> masked(sequence.masked().begin(), sequence.masked().end());
+      const auto ids = sequence.masked(sequence.num_output_tokens());
+      const std::vector<TokenId> masked(ids.begin(), ids.end());
       if (sequence.num_output_tokens() < 2) {
         EXPECT_THAT(masked, UnorderedElementsAre(kEos, TokenId(7)));
       } else {
@@ -88,7 +89,8 @@ TEST(Stop, MinTokensMasksAndHoldsBack) {
     request.stop.ignore_eos = true;
     ASSERT_TRUE(harness.Add(request).has_value());
     harness.Plan();
-    EXPECT_THAT(harness.plan.sequences.front().sequence->masked(), ElementsAre(TokenId(7)));
+    const Sequence& sequence = *harness.plan.sequences.front().sequence;
+    EXPECT_THAT(sequence.masked(sequence.num_output_tokens()), ElementsAre(TokenId(7)));
   }
 }
 

@@ -1,0 +1,56 @@
+#include "engine/step_executor.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire::engine {
+
+StepThread::StepThread(Runner* runner, const Clock* clock) : runner_(runner), clock_(clock) {
+  thread_ = std::thread([this] { Loop(); });
+}
+
+StepThread::~StepThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void StepThread::Launch(const sched::BatchPlan* plan, sched::StepResult* result) {
+  {
+    const std::lock_guard lock(mutex_);
+    CHECK(plan_ == nullptr && plan != nullptr);
+    plan_ = plan;
+    result_ = result;
+  }
+  changed_.notify_all();
+}
+
+Result<> StepThread::Wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return plan_ == nullptr; });
+  return std::exchange(ran_, {});
+}
+
+void StepThread::Loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stops_ || plan_ != nullptr; });
+    if (plan_ == nullptr) return;
+    const sched::BatchPlan* const plan = plan_;
+    sched::StepResult* const result = result_;
+    lock.unlock();
+    result->began = clock_->Now();
+    Result<> ran = runner_->Run(*plan, result);
+    result->ended = clock_->Now();
+    lock.lock();
+    ran_ = std::move(ran);
+    plan_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace quire::engine
