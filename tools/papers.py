@@ -26,6 +26,7 @@ PLOTS = {
     "continuous-batching": (["batching"], ["output_tokens_per_second", "sequences_mean", "latency_p50_seconds"]),
     "chunked-prefill": (["prefill"], ["itl_p99_ms", "itl_max_ms", "tokens_per_second"]),
     "sharing": (["decoding", "sequences_per_request"], ["saved_percent", "blocks_mean"]),
+    "async": (["cores", "sequences", "async_scheduling"], ["of_0_percent", "output_tokens_per_second"]),
 }
 # Experiments whose gain is that of larger batches, on a model for which reading the weights is most of a small batch: a
 # shape of `make_model`, its layers, its type. The others take the demo model.

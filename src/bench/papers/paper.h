@@ -65,6 +65,7 @@ Result<PaperReport> RunRadix(PaperRig* rig);
 Result<PaperReport> RunContinuousBatching(PaperRig* rig);
 Result<PaperReport> RunChunkedPrefill(PaperRig* rig);
 Result<PaperReport> RunSharing(PaperRig* rig);
+Result<PaperReport> RunAsync(PaperRig* rig);
 
 // ---- Workloads that several of them use -----------------------------------------------------------------------------
 

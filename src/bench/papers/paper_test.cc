@@ -26,7 +26,8 @@ class SimulatedRig final : public PaperRig {
   }
   Result<ReplaySamples> Run(const sched::SchedulerConfig& config, const RequestTrace& trace,
                             const ReplayOptions& options) override {
-    const engine::EngineConfig engine{.scheduler = config, .eos_token_ids = {}};
+    engine::EngineConfig engine{.scheduler = config, .eos_token_ids = {}};
+    engine.async_scheduling = options.async_scheduling;
     QUIRE_TRY_VOID(engine.Validate());
     SimulatedTimeline timeline;
     SimulatedRunner runner(cost_.get(), config.vocab_size, &timeline);

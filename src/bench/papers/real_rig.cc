@@ -24,11 +24,14 @@ sched::SchedulerConfig RealRig::BaseConfig() const {
 Result<ReplaySamples> RealRig::Run(const sched::SchedulerConfig& config, const RequestTrace& trace,
                                    const ReplayOptions& options) {
   if (on_run_) on_run_(num_runs_++);
-  const engine::EngineConfig engine{.scheduler = config, .eos_token_ids = {}};
+  engine::EngineConfig engine{.scheduler = config, .eos_token_ids = {}};
+  engine.async_scheduling = options.async_scheduling;
   QUIRE_TRY_VOID(engine.Validate());
+  ThreadPool fewer(options.spares_a_core ? std::max(1, loaded_->pool->num_threads() - 1) : 1);
+  ThreadPool* const pool = options.spares_a_core ? &fewer : loaded_->pool.get();
   QUIRE_TRY(const std::unique_ptr<engine::ModelRunner> runner,
             engine::ModelRunner::Create(
-                loaded_->model.get(), loaded_->kernels, loaded_->pool.get(),
+                loaded_->model.get(), loaded_->kernels, pool,
                 {.max_num_batched_tokens = config.max_num_batched_tokens, .num_blocks = config.num_blocks}));
   SteadyTimeline timeline;
   RequestTrace warmup = trace;

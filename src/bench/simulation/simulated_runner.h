@@ -2,6 +2,8 @@
 // different from each other as those of different texts.
 #pragma once
 
+#include <span>
+
 #include "base/counter_rng.h"
 #include "bench/simulation/replay.h"
 #include "bench/simulation/step_cost.h"
@@ -21,11 +23,11 @@ class SimulatedRunner final : public engine::Runner {
       if (!plan.sequences[i].samples) continue;
       const sched::Sequence& sequence = *plan.sequences[i].sequence;
       if (const int count = sequence.request().num_beam_candidates; count > 0) {
-        Propose(sequence, count, &result->sequences[i].candidates);
+        Propose(sequence.request().id.value(), plan.sequences[i].tokens, count, &result->sequences[i].candidates);
         continue;
       }
       const std::uint64_t text = sequence.request().id.value() * 1009 + static_cast<std::uint64_t>(sequence.choice());
-      result->sequences[i].tokens.push_back(TokenAt(text, sequence.num_tokens()));
+      result->sequences[i].tokens.push_back(TokenAt(text, static_cast<int>(plan.sequences[i].tokens.size())));
     }
     const std::chrono::duration<double> seconds(cost_->Seconds(WorkOf(plan)));
     timeline_->Advance(std::chrono::round<Duration>(seconds));
@@ -38,11 +40,12 @@ class SimulatedRunner final : public engine::Runner {
     return TokenId(static_cast<std::int32_t>(place % vocab_size_));
   }
   // What may follow is a function of a beam's text, as with a model: sometimes one token is much likelier than the others.
-  void Propose(const sched::Sequence& sequence, int count, std::vector<TokenLogprob>* candidates) const {
-    const std::uint64_t request = sequence.request().id.value();
-    const auto last = static_cast<std::uint64_t>(sequence.tokens().back().value());
-    const double step = 4 * UniformDouble(request, last, static_cast<std::uint32_t>(sequence.num_tokens()));
-    const TokenId first = TokenAt(request * 1009 + last * 7919, sequence.num_tokens());
+  void Propose(std::uint64_t request, std::span<const TokenId> tokens, int count,
+               std::vector<TokenLogprob>* candidates) const {
+    const auto size = static_cast<int>(tokens.size());
+    const auto last = static_cast<std::uint64_t>(tokens.back().value());
+    const double step = 4 * UniformDouble(request, last, static_cast<std::uint32_t>(size));
+    const TokenId first = TokenAt(request * 1009 + last * 7919, size);
     for (int i = 0; i < count; ++i) {
       const std::uint64_t token =
           (static_cast<std::uint64_t>(first.value()) + static_cast<std::uint64_t>(i)) % vocab_size_;
