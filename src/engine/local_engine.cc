@@ -171,6 +171,7 @@ void LocalEngine::Stop(StopMode mode) {
 void LocalEngine::Loop() {
   while (Drain()) {
     Apply();
+    if (!events_.empty()) Emit();  // who was refused or aborted need not wait for a step
     if (engine_.can_step()) {
       if (const Result<> ran = engine_.Step(&events_); !ran.has_value()) {
         spdlog::error("a step failed, and its requests with it: {}", ran.error().message);

@@ -30,6 +30,7 @@ class GatedRunner final : public Runner {
     void Open(int count) {
       const std::lock_guard lock(mutex_);
       num_allowed_ = count < 0 || num_allowed_ < 0 ? -1 : num_allowed_ + count;
+      is_waiting_ = false;  // goes on, even if it does not know it yet
       changed_.notify_all();
     }
     // Waits until the runner stands at the gate.
@@ -260,7 +261,8 @@ TEST_P(LocalEngineTest, AbortReachesARunningRequestWithinAStep) {
   gate_.Open(1);
   ASSERT_NE(Await(1), nullptr);
   EXPECT_EQ(Await(1)->finish_reason, FinishReason::kAbort);
-  EXPECT_EQ(CountTokens(1), 5);
+  EXPECT_LE(CountTokens(1), 5);
+  EXPECT_GE(CountTokens(1), GetParam() == 0 ? 5 : 4);  // ahead, the fifth step may be in flight when the abort comes
 }
 
 TEST_P(LocalEngineTest, AbortOfOneChoiceLeavesTheOther) {

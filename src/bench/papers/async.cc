@@ -55,7 +55,7 @@ Result<PaperReport> RunAsync(PaperRig* rig) {
       for (std::size_t mode = 0; mode < kNumModes; ++mode) {
         const double gain = MedianOf(gains[mode]);
         PaperRow row;
-        row.Set("cores", spares_a_core ? "one is left" : "all compute").Set("sequences", batch);
+        row.Set("cores", spares_a_core ? "one is left" : "all compute").Set("sequences", static_cast<double>(batch));
         row.Set("async_scheduling", static_cast<double>(mode));
         row.Set("output_tokens_per_second", MedianOf(rates[mode])).Set("of_0_percent", Percent(gain));
         report.rows.push_back(std::move(row));
