@@ -132,7 +132,7 @@ TEST_F(FlightTest, WhatRunsForAnEndedSequenceIsDropped) {
   EXPECT_EQ(Said(1), "999 .");
   EXPECT_FALSE(scheduler_.IsUnfinished(RequestId(1)));
   EXPECT_EQ(scheduler_.kv().num_owned_blocks(), 0) << "its memory is free while its last step runs";
-  Add(1, 3, 1);  // the id is free as well
+  Add(1, 3, 1);                                                    // the id is free as well
   EXPECT_THAT(Plan(&first_), ElementsAre("1.0 [2, +1) samples"));  // the cache has its prompt
   Commit(&second_, TokenId(5));
   EXPECT_EQ(Said(1), "999 .") << "an event after the end";

@@ -22,7 +22,7 @@ constexpr PaperExperiment kExperiments[] = {
     {"continuous-batching", "at least 3 x throughput over static batching on chat lengths", RunContinuousBatching},
     {"chunked-prefill", "lower p99 inter-token latency than whole-prompt prefill, throughput kept", RunChunkedPrefill},
     {"sharing", "memory saved by sharing: 6 to 10 % in parallel sampling, 37 to 55 % in beam search", RunSharing},
-    {"async", "planning while computing helps where a core is left for it, and less where all compute", RunAsync},
+    {"async", "planning a step while one is computed: where it helps and where it does not", RunAsync},
 };
 
 std::string CellText(const PaperRow::Cell& cell) {
