@@ -93,8 +93,8 @@ void VisitFields(Config& config, Visitor& visitor) {
   visitor.Field(
       "async-scheduling", config.async_scheduling,
       "0: steps are planned one after another; 1: each is planned while the one before it is computed; 2: and "
-      "begins before that one's tokens are dealt with. For machines with a core to spare: "
-      "docs/async-scheduling.md");
+      "begins before that one's tokens are dealt with. For hundreds of sequences on a small "
+      "model: docs/async-scheduling.md");
   visitor.Field("default-ttft-ms", config.default_ttft_ms,
                 "policy slo: milliseconds to the first token, for requests without ttft_ms; 0: no target");
   visitor.Field("default-tpot-ms", config.default_tpot_ms,
