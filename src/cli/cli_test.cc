@@ -158,6 +158,7 @@ TEST(ConfigVisitor, WrongJsonIsRefused) {
   EXPECT_NE(error(R"({"max_num_seqs": 7.0})"), "none");
   EXPECT_NE(error(R"({"enable_prefix_caching": 1})"), "none");
   EXPECT_NE(error(R"({"scheduling_policy": "best"})"), "none");
+  EXPECT_NE(error(R"({"eviction_policy": "best"})"), "none");
   EXPECT_EQ(error(R"({"no_such_field": 1})"), "the configuration has no field \"no_such_field\"");
   EXPECT_NE(error("[]"), "none");
   EXPECT_NE(error("{"), "none");
@@ -179,12 +180,14 @@ std::string Parse(Config* config, std::vector<std::string> arguments) {
 TEST(ConfigVisitor, FlagsSetFields) {
   engine::EngineOptions options;
   EXPECT_EQ(Parse(&options, {"some/model", "--kv-memory", "2GiB", "--no-enable-prefix-caching", "--scheduling-policy",
-                             "fcfs", "--max-num-seqs", "9", "--kv-cache-dtype", "fp8", "--quantization", "int8"}),
+                             "fcfs", "--eviction-policy", "size-aware", "--max-num-seqs", "9", "--kv-cache-dtype",
+                             "fp8", "--quantization", "int8"}),
             "");
   EXPECT_EQ(options.model, "some/model");
   EXPECT_EQ(options.kv_memory_bytes, std::int64_t{2} << 30);
   EXPECT_FALSE(options.enable_prefix_caching);
   EXPECT_EQ(options.policy, sched::PolicyKind::kFcfs);
+  EXPECT_EQ(options.eviction_policy, kv::EvictionPolicy::kSizeAware);
   EXPECT_EQ(options.kv_dtype, kernels::KvDtype::kFp8E4m3);
   EXPECT_EQ(options.quantization, weights::Quantization::kInt8);
   EXPECT_EQ(options.max_num_seqs, 9);
@@ -214,6 +217,8 @@ TEST(ConfigVisitor, FlagErrorsNameFlagAndValue) {
   EXPECT_NE(memory.find("\"lots\""), std::string::npos) << memory;
   EXPECT_NE(memory.find("--kv-memory"), std::string::npos) << memory;
   EXPECT_NE(Parse(&options, {"--scheduling-policy", "best"}).find("fcfs"), std::string::npos);
+  EXPECT_NE(Parse(&options, {"--eviction-policy", "fifo"}).find("\"fifo\"; known are lru, lfu and size-aware"),
+            std::string::npos);
   const std::string quantization = Parse(&options, {"--quantization", "int3"});
   EXPECT_NE(quantization.find("\"int3\"; known are none, int8, int4, fp8"), std::string::npos) << quantization;
   EXPECT_NE(Parse(&options, {"--no-such-flag"}), "");

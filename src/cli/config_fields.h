@@ -84,6 +84,11 @@ void VisitFields(Config& config, Visitor& visitor) {
                 "memory besides --kv-memory for blocks on their way to and from --kv-disk and --kv-redis");
   visitor.Field("enable-prefix-caching", config.enable_prefix_caching,
                 "keep the keys and values of prompts for later prompts that begin the same");
+  visitor.Field("eviction-policy",
+                Choice(config.eviction_policy, kv::EvictionPolicyName, kv::ParseEvictionPolicy,
+                       "lru (least recently used), lfu (least frequently used) or size-aware (fewest uses for its "
+                       "size)"),
+                "which of them goes first when memory runs out");
   visitor.Field("scheduling-policy",
                 Choice(config.policy, sched::PolicyName, sched::ParsePolicy,
                        "lpm (longest cached prefix first), fcfs (first come, first served), dfs-weight (along the "

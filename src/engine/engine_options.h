@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "kernels/kernel_table.h"
+#include "kv/eviction_policy.h"
 #include "sched/scheduler_config.h"
 #include "weights/quantizing_matrix.h"
 
@@ -49,6 +50,7 @@ struct EngineOptions {
   double default_tpot_ms = 0;
   bool shed_unmeetable = false;  // policy slo: requests that cannot be in time are refused
   bool enable_prefix_caching = true;
+  kv::EvictionPolicy eviction_policy = kv::EvictionPolicy::kLru;  // of cached prefixes
   // Where packed weights are kept for the next start, see PackedCachePlace; "" and "off": nowhere.
   std::string packed_cache;
 

@@ -294,6 +294,7 @@ class Simulation {
     if (Chance(20)) scheduler.queue_timeout_ms = Draw(1, 40);
     scheduler.max_num_queued_tokens = Chance(15) ? 50 : 1'000'000;
     scheduler.enable_prefix_caching = Chance(85);
+    scheduler.eviction_policy = kv::kEvictionPolicies[Draw(0, std::size(kv::kEvictionPolicies) - 1)];
     if (scheduler.enable_prefix_caching && Chance(70)) {
       scheduler.num_landing_blocks = Draw(1, 20);
       config.content_identity = "simulation";

@@ -8,12 +8,14 @@
 namespace quire::kv {
 
 KvManager::KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks,
-                     int num_landing_blocks)
+                     int num_landing_blocks, EvictionPolicy eviction_policy)
     : block_size_(block_size),
       allocator_(std::make_unique<BlockAllocator>(num_blocks)),
       swap_(std::make_unique<BlockAllocator>(num_swap_blocks, num_blocks)),
       landing_(std::make_unique<BlockAllocator>(num_landing_blocks, num_blocks + num_swap_blocks)) {
-  if (enable_prefix_caching) cache_ = std::make_unique<RadixCache>(allocator_.get(), block_size);
+  if (enable_prefix_caching) {
+    cache_ = std::make_unique<RadixCache>(allocator_.get(), block_size, eviction_policy);
+  }
 }
 
 int KvManager::Peek(std::string_view cache_namespace, std::span<const TokenId> tokens) const {
@@ -49,6 +51,7 @@ std::optional<int> KvManager::Attach(std::string_view cache_namespace, std::span
     Release(sequence);
     return std::nullopt;
   }
+  cache_->CountUse(sequence->lock);
   const int num_matched_tokens = match.num_full_blocks * block_size_ + match.num_tail_tokens;
   if (Continues(sequence->saved, match.num_full_blocks, num_matched_tokens)) return TakeSaved(sequence, copies);
   if (match.num_tail_tokens > 0) {

@@ -30,6 +30,7 @@
 #include "kv/block_copy.h"
 #include "kv/block_table.h"
 #include "kv/content_key.h"
+#include "kv/eviction_policy.h"
 #include "kv/keyed_blocks.h"
 #include "kv/radix_cache.h"
 #include "kv/saved_blocks.h"
@@ -57,7 +58,7 @@ struct SequenceBlocks {
 class KvManager final {
  public:
   KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks = 0,
-            int num_landing_blocks = 0);
+            int num_landing_blocks = 0, EvictionPolicy eviction_policy = EvictionPolicy::kLru);
 
   int block_size() const { return block_size_; }
   int num_blocks() const { return allocator_->num_blocks(); }

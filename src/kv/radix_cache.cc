@@ -27,62 +27,6 @@ bool IsBefore(std::span<const TokenId> a, std::span<const TokenId> b) {
 
 }  // namespace
 
-// ---------------------------------------------------------------- locks
-
-RadixCache::Lock::Lock(RadixCache* cache, Node* node) : cache_(cache), node_(node) {
-  cache->PinPath(node);
-}
-
-RadixCache::Lock& RadixCache::Lock::operator=(Lock&& other) noexcept {
-  if (this != &other) {
-    Reset();
-    cache_ = std::exchange(other.cache_, nullptr);
-    node_ = other.node_;
-  }
-  return *this;
-}
-
-RadixCache::Lock RadixCache::Lock::Share() const {
-  return cache_ == nullptr ? Lock() : Lock(cache_, node_);
-}
-
-void RadixCache::Lock::Reset() {
-  if (cache_ != nullptr) std::exchange(cache_, nullptr)->UnpinPath(node_);
-}
-
-void RadixCache::PinOne(Node* node) {
-  if (node->num_pins++ > 0 || node->is_root()) return;
-  eviction_list_.erase(eviction_list_.iterator_to(*node));
-  num_evictable_blocks_ -= static_cast<int>(node->blocks.size());
-}
-
-void RadixCache::PinPath(Node* node) {
-  for (; node != nullptr; node = node->parent) PinOne(node);
-}
-
-void RadixCache::UnpinPath(Node* node) {
-  while (node != nullptr) {
-    Node* const parent = node->parent;
-    CHECK(node->num_pins > 0);
-    if (--node->num_pins == 0) {
-      if (node->is_root()) {
-        DropRootIfUnused(node);
-      } else {
-        eviction_list_.push_back(*node);
-        num_evictable_blocks_ += static_cast<int>(node->blocks.size());
-      }
-    }
-    node = parent;
-  }
-}
-
-// Of a node without pins below a pinned one: it goes behind its children, which is all that the order
-// demands.
-void RadixCache::Touch(Node* node) {
-  if (node->num_pins == 0)
-    eviction_list_.splice(eviction_list_.end(), eviction_list_, eviction_list_.iterator_to(*node));
-}
-
 // ---------------------------------------------------------------- looking up
 
 bool RadixCache::ByFirstBlock::operator()(const Node& a, const Node& b) const {
@@ -188,7 +132,8 @@ RadixCache::MatchResult RadixCache::Match(std::string_view cache_namespace, std:
 
 // ---------------------------------------------------------------- growing
 
-RadixCache::RadixCache(BlockAllocator* allocator, int block_size) : allocator_(allocator), block_size_(block_size) {
+RadixCache::RadixCache(BlockAllocator* allocator, int block_size, EvictionPolicy policy)
+    : allocator_(allocator), block_size_(block_size), policy_(policy) {
   CHECK(allocator != nullptr && block_size > 0);
   num_evictions_of_.assign(static_cast<std::size_t>(allocator->num_blocks()), 0);
   tokens_.resize(static_cast<std::size_t>(allocator->num_blocks()) * static_cast<std::size_t>(block_size));
@@ -237,6 +182,7 @@ void RadixCache::DeleteNode(Node* node) {
   if (node->blocks.capacity() > kKeptNodeCapacity) node->blocks.shrink_to_fit();
   node->first_tokens = {};
   node->cache_namespace = {};
+  node->num_uses = 0;
   free_nodes_.push_back(node);
 }
 
@@ -249,9 +195,10 @@ void RadixCache::AppendBlock(Node* node, BlockId block, std::span<const TokenId>
   ++num_blocks_;
 }
 
-// A child with one block, and neither pins nor a place in the eviction list yet.
+// A child with one block, used once, and neither pins nor a place in the order of eviction yet.
 RadixCache::Node* RadixCache::AddChild(Node* parent, BlockId first_block, std::span<const TokenId> first_tokens) {
   Node* const node = NewNode(parent);
+  node->num_uses = 1;
   AppendBlock(node, first_block, first_tokens);
   node->first_tokens = BlockTokens(first_block).first(first_tokens.size());
   CHECK(parent->children.insert(*node).second);
@@ -274,7 +221,10 @@ RadixCache::Node* RadixCache::Split(Node* node, int num_upper_blocks) {
   CHECK(parent->children.insert(*upper).second);
   CHECK(upper->children.insert(*node).second);
   upper->num_pins = node->num_pins;
-  if (upper->num_pins == 0) eviction_list_.insert(std::next(eviction_list_.iterator_to(*node)), *upper);
+  upper->num_uses = node->num_uses;
+  upper->age = node->age;
+  upper->last_use = node->last_use;
+  NoteSize(node);
   return upper;
 }
 
@@ -304,6 +254,7 @@ int RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* l
       ++first_block;
     }
     PinOne(common);  // what is above is pinned by the lock already
+    ++common->num_uses;
     lock->node_ = common;
     tokens = tokens.subspan(static_cast<std::size_t>(count) * size);
   }
@@ -311,14 +262,14 @@ int RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* l
 
   const auto num_new = static_cast<int>(tokens.size() / size);
   Node* node = lock->node_;
-  if (node->is_root() || node->num_pins > 1 || !node->children.empty()) {
+  if (node->is_root() || node->num_pins > 1 || node->num_uses > 1 || !node->children.empty()) {
     DropTailBefore(node, tokens.first(size));
     node = AddChild(node, block_at(first_block++), tokens.first(size));
     node->num_pins = 1;
     lock->node_ = node;
     tokens = tokens.subspan(size);
   }
-  // Nobody else has a lock on the node, so it may grow, as far as the sequence does: without allocating in each step.
+  // Nobody else has a lock on the node or ever used it, so it may grow, as far as the sequence does: without allocating in each step.
   const std::size_t to_come = table->num_reserved_blocks() - static_cast<std::size_t>(first_block);
   if (node->blocks.size() + tokens.size() / size > node->blocks.capacity()) {
     node->blocks.reserve(node->blocks.size() + std::max(tokens.size() / size, std::min(to_come, kGrowingNodeCapacity)));
@@ -335,8 +286,9 @@ void RadixCache::AddTail(const Lock& lock, std::span<const TokenId> tokens, Bloc
   if (next != parent->children.end() && CountCommonTokens(next->first_tokens, tokens) == tokens.size()) return;
   DropTailBefore(parent, tokens);
   Node* const tail = AddChild(parent, block.id(), tokens);
-  eviction_list_.push_back(*tail);
   ++num_evictable_blocks_;
+  NoteRecentUse(tail);
+  JoinOrder(tail);
 }
 
 RadixCache::Lock RadixCache::LockPrefix(const Lock& lock, int num_blocks) {
@@ -349,41 +301,6 @@ RadixCache::Lock RadixCache::LockPrefix(const Lock& lock, int num_blocks) {
   }
   if (num_blocks > 0) node = Split(node, static_cast<int>(node->blocks.size()) - num_blocks);
   return Lock(this, node);
-}
-
-int RadixCache::CountBlocksOnlyOf(const Lock& lock) const {
-  int count = 0;
-  for (const Node* node = lock.cache_ == this ? lock.node_ : nullptr; node != nullptr && node->num_pins == 1;
-       node = node->parent) {
-    count += static_cast<int>(node->blocks.size());
-  }
-  return count;
-}
-
-// ---------------------------------------------------------------- shrinking
-
-void RadixCache::EvictLastBlock(Node* leaf) {
-  CHECK(leaf->num_pins == 0 && leaf->children.empty());
-  const BlockId block = leaf->blocks.back();
-  CHECK(allocator_->ref_count(block) == 1);
-  allocator_->Release(block);
-  ++num_evictions_of_[static_cast<std::size_t>(block.value())];
-  leaf->blocks.pop_back();
-  --num_blocks_;
-  --num_evictable_blocks_;
-  if (!leaf->blocks.empty()) return;
-  Node* const parent = leaf->parent;
-  eviction_list_.erase(eviction_list_.iterator_to(*leaf));
-  parent->children.erase(parent->children.iterator_to(*leaf));
-  DeleteNode(leaf);
-  if (parent->is_root()) DropRootIfUnused(parent);
-}
-
-int RadixCache::Evict(int num_blocks) {
-  int count = 0;
-  for (; count < num_blocks && !eviction_list_.empty(); ++count) EvictLastBlock(&eviction_list_.front());
-  num_evicted_blocks_ += static_cast<std::uint64_t>(count);
-  return count;
 }
 
 }  // namespace quire::kv

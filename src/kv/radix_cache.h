@@ -12,17 +12,16 @@
 //   prompt stands next to the place where the prompt would be inserted: matching is exact to the token
 //   although the memory is paged. A hit that ends inside a block names the block to copy from.
 // * Tokens are compared in full, never by hash.
-// * A Lock pins a node and so all nodes above it. Nodes without pins form one list in the order in which they
-// will
-//   be evicted. Unpinning appends a path from its end upwards, so a child always stands before its parent,
-//   the head of the list is always a leaf, and evicting a block from the least recently used leaf takes O(1).
+// * A Lock pins a node and so all nodes above it. Leaves without pins stand in the order in which they give up blocks,
+//   from their end: a search tree by EvictionPriority and last use. With LRU, joining and leaving the order takes
+//   O(1), amortised, and O(log n) when the last child of a node is gone; with the others, O(log n).
+// * The blocks of a node have been used equally often: whatever is used in part is split.
 // * No tail is a prefix of a sibling: when a sibling that continues it is inserted, the tail goes.
 //
 // The cache owns one reference to each of its blocks. Whoever uses a cached block holds a Lock on its node,
 // so the blocks of nodes without pins have no other owner, and evicting them frees them.
 #pragma once
 
-#include <boost/intrusive/list.hpp>
 #include <boost/intrusive/set.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -38,6 +37,7 @@
 #include "base/strong_id.h"
 #include "kv/block_allocator.h"
 #include "kv/block_table.h"
+#include "kv/eviction_policy.h"
 
 namespace quire::kv {
 
@@ -76,15 +76,17 @@ class RadixCache final {
     BlockId tail_block;       // that block, when num_tail_tokens > 0. It is not pinned: copy it within this step
   };
 
-  RadixCache(BlockAllocator* allocator, int block_size);
+  RadixCache(BlockAllocator* allocator, int block_size, EvictionPolicy policy = EvictionPolicy::kLru);
   ~RadixCache();
   RadixCache(const RadixCache&) = delete;
   RadixCache& operator=(const RadixCache&) = delete;
 
-  // The longest cached prefix of `tokens`. Appends the full blocks to `table`, which is empty. Counts as a
-  // use.
+  // The longest cached prefix of `tokens`. Appends the full blocks to `table`, which is empty. It is recently used then.
   MatchResult Match(std::string_view cache_namespace, std::span<const TokenId> tokens, BlockTable* table);
-  // The length of that prefix in tokens, and nothing changes.
+  // A sequence will use the path of a match: for the policies that count. Apart from Match(), because a sequence may
+  // have to try more than once before there is room for it.
+  void CountUse(const Lock& lock);
+  // The length of the longest cached prefix in tokens, and nothing changes.
   int Peek(std::string_view cache_namespace, std::span<const TokenId> tokens) const;
 
   // Adds further full blocks of a sequence below the node of `lock`, and moves the lock to the node where
@@ -102,7 +104,7 @@ class RadixCache final {
   // How many blocks of a lock's path no other lock pins.
   int CountBlocksOnlyOf(const Lock& lock) const;
 
-  // Frees up to `num_blocks` blocks, least recently used first; returns how many.
+  // Frees up to `num_blocks` blocks that nobody uses, in the policy's order; returns how many.
   int Evict(int num_blocks);
 
   int num_blocks() const { return num_blocks_; }
@@ -128,14 +130,22 @@ class RadixCache final {
     bool operator()(std::span<const TokenId> a, const Node& b) const;
   };
   using ChildHook = boost::intrusive::set_base_hook<>;
-  using EvictionHook = boost::intrusive::list_base_hook<>;
+  struct EvictionTag;
+  using EvictionHook = boost::intrusive::set_base_hook<boost::intrusive::tag<EvictionTag>>;
+  struct GoesBefore {
+    bool operator()(const Node& a, const Node& b) const;
+  };
   using Children =
       boost::intrusive::set<Node, boost::intrusive::compare<ByFirstBlock>, boost::intrusive::constant_time_size<false>,
                             boost::intrusive::base_hook<ChildHook>>;
-  using EvictionList = boost::intrusive::list<Node, boost::intrusive::base_hook<EvictionHook>>;
+  using EvictionOrder = boost::intrusive::multiset<Node, boost::intrusive::compare<GoesBefore>,
+                                                   boost::intrusive::constant_time_size<false>,
+                                                   boost::intrusive::base_hook<EvictionHook>>;
 
   struct Node : ChildHook, EvictionHook {
     bool is_root() const { return parent == nullptr; }
+    bool is_evictable_leaf() const { return num_pins == 0 && !is_root() && children.empty(); }
+    bool is_in_order() const { return EvictionHook::is_linked(); }  // of eviction
 
     Node* parent = nullptr;
     std::vector<BlockId> blocks;            // at least one, except in a root
@@ -143,6 +153,11 @@ class RadixCache final {
     int num_pins = 0;                       // locks of this node and of all below it
     Children children;
     std::string_view cache_namespace;  // of a root: its key in roots_
+
+    std::uint64_t num_uses = 0;  // sequences that computed or found these blocks
+    std::uint64_t last_use = 0;  // grows with time; of a node without pins
+    std::uint64_t age = 0;       // the cache's at that time
+    std::uint64_t priority = 0;  // in the order of eviction
   };
 
   struct StringHash {
@@ -177,7 +192,11 @@ class RadixCache final {
   Node* Split(Node* node, int num_upper_blocks);
   void DropTailBefore(Node* parent, std::span<const TokenId> tokens);
   void EvictLastBlock(Node* leaf);
-  void Touch(Node* node);
+  void Touch(Node* node);          // a use without a lock
+  void NoteRecentUse(Node* node);  // of a node that is not in the order
+  void JoinOrder(Node* node);      // when it is an evictable leaf
+  void LeaveOrder(Node* node);     // when it is there
+  void NoteSize(Node* node);       // has changed
   void PinOne(Node* node);
   void PinPath(Node* node);
   void UnpinPath(Node* node);
@@ -185,13 +204,16 @@ class RadixCache final {
 
   BlockAllocator* allocator_;
   const int block_size_;
+  const EvictionPolicy policy_;
   std::vector<TokenId> tokens_;               // [pool's num_blocks, block_size]: the tokens of each cached block
   std::vector<std::unique_ptr<Node>> nodes_;  // in a tree or in free_nodes_; at most one per block and root
   std::vector<Node*> free_nodes_;
-  Roots roots_;                 // the namespaces that have blocks or locks
-  EvictionList eviction_list_;  // nodes with blocks and without pins; the first goes first
-  std::vector<Node*> path_;     // scratch of Match
-  int num_blocks_ = 0;          // in all trees
+  Roots roots_;                        // the namespaces that have blocks or locks
+  EvictionOrder eviction_order_;       // the evictable leaves; the first goes first
+  std::uint64_t num_recent_uses_ = 0;  // makes Node::last_use
+  std::uint64_t age_ = 0;              // the highest priority that was evicted, see EvictionPriority
+  std::vector<Node*> path_;            // scratch of Match
+  int num_blocks_ = 0;                 // in all trees
   int num_evictable_blocks_ = 0;
   std::uint64_t num_evicted_blocks_ = 0;
   std::vector<std::uint32_t> num_evictions_of_;  // [pool's num_blocks]

@@ -22,7 +22,8 @@ constexpr int kPrefixTokens = 256, kPromptTokens = 512;
 
 class LargeCache {
  public:
-  LargeCache() : allocator_(kNumBlocks), cache_(&allocator_, kBlockSize) {
+  explicit LargeCache(EvictionPolicy policy = EvictionPolicy::kLru)
+      : allocator_(kNumBlocks), cache_(&allocator_, kBlockSize, policy) {
     while (allocator_.num_free() > kPromptTokens / kBlockSize) Insert(num_prompts_++);
   }
 
@@ -39,6 +40,7 @@ class LargeCache {
   void Insert(std::span<const TokenId> prompt) {
     BlockTable table(&allocator_, kBlockSize);
     RadixCache::MatchResult match = cache_.Match("", prompt, &table);
+    cache_.CountUse(match.lock);
     while (table.capacity() < static_cast<int>(prompt.size())) table.Append(allocator_.Allocate());
     const auto first = static_cast<std::size_t>(match.num_full_blocks);
     cache_.Extend(prompt.subspan(first * kBlockSize), match.num_full_blocks, &match.lock, &table);
@@ -90,7 +92,7 @@ BENCHMARK(BM_MatchAndRelease)->Iterations(20'000);
 
 // A prompt whose prefix is known and 16 blocks are new: match, take blocks, insert, release; and 16 blocks evicted.
 void BM_InsertAndEvict16Blocks(benchmark::State& state) {
-  LargeCache large;
+  LargeCache large(kEvictionPolicies[state.range(0)]);
   std::uint64_t index = large.num_prompts();
   for (auto _ : state) {
     state.PauseTiming();
@@ -100,13 +102,13 @@ void BM_InsertAndEvict16Blocks(benchmark::State& state) {
     large.Insert(prompt);
   }
 }
-BENCHMARK(BM_InsertAndEvict16Blocks)->Iterations(20'000);
+BENCHMARK(BM_InsertAndEvict16Blocks)->ArgName("policy")->DenseRange(0, 2)->Iterations(20'000);
 
 void BM_EvictOneBlock(benchmark::State& state) {
-  LargeCache large;
+  LargeCache large(kEvictionPolicies[state.range(0)]);
   for (auto _ : state) CHECK(large.cache().Evict(1) == 1);
 }
-BENCHMARK(BM_EvictOneBlock)->Iterations(500'000);
+BENCHMARK(BM_EvictOneBlock)->ArgName("policy")->DenseRange(0, 2)->Iterations(500'000);
 
 }  // namespace
 }  // namespace quire::kv

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <iterator>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,7 +21,11 @@ void RadixCache::CheckNode(const Node& node) const {
   } else {
     CHECK(!node.blocks.empty() && !node.first_tokens.empty());
     CHECK(node.first_tokens.data() == BlockTokens(node.blocks.front()).data());
-    CHECK(static_cast<const EvictionHook&>(node).is_linked() == (node.num_pins == 0));
+    CHECK(node.is_in_order() == node.is_evictable_leaf());
+    CHECK(node.num_uses > 0 && node.age <= age_ && node.last_use <= num_recent_uses_);
+    if (node.is_in_order()) {
+      CHECK(node.priority == EvictionPriority(policy_, node.age, node.num_uses, node.blocks.size()));
+    }
     const bool is_tail = node.first_tokens.size() < static_cast<std::size_t>(block_size_);
     if (is_tail) CHECK(node.blocks.size() == 1 && node.children.empty() && node.num_pins == 0);
     for (const BlockId block : node.blocks) {
@@ -47,11 +50,9 @@ void RadixCache::CheckNode(const Node& node) const {
 
 void RadixCache::CheckIntegrity(std::vector<std::int32_t>* ref_counts) const {
   CHECK(ref_counts->size() == static_cast<std::size_t>(allocator_->num_blocks()));
-  std::unordered_map<const Node*, int> place;  // in the eviction list
-  for (const Node& node : eviction_list_) place.emplace(&node, static_cast<int>(place.size()));
-
+  CHECK(std::ranges::is_sorted(eviction_order_, GoesBefore()));
   int num_blocks = 0, num_evictable_blocks = 0;
-  std::size_t num_nodes = 0, num_listed = 0;
+  std::size_t num_nodes = 0, num_leaves = 0;
   std::vector<const Node*> todo;
   for (const auto& [cache_namespace, root] : roots_) {
     CHECK(root->is_root() && root->cache_namespace == cache_namespace);
@@ -66,9 +67,7 @@ void RadixCache::CheckIntegrity(std::vector<std::int32_t>* ref_counts) const {
     num_blocks += static_cast<int>(node.blocks.size());
     if (node.num_pins == 0 && !node.is_root()) {
       num_evictable_blocks += static_cast<int>(node.blocks.size());
-      ++num_listed;
-      const auto parent = place.find(node.parent);
-      CHECK(parent == place.end() || place.at(&node) < parent->second);
+      if (node.children.empty()) ++num_leaves;
     }
     for (const BlockId block : node.blocks) {
       const auto index = static_cast<std::size_t>(block.value());
@@ -79,7 +78,7 @@ void RadixCache::CheckIntegrity(std::vector<std::int32_t>* ref_counts) const {
     for (const Node& child : node.children) todo.push_back(&child);
   }
   CHECK(num_blocks == num_blocks_ && num_evictable_blocks == num_evictable_blocks_);
-  CHECK(num_listed == place.size());
+  CHECK(num_leaves == eviction_order_.size());
   CHECK(num_nodes + free_nodes_.size() == nodes_.size());
 }
 

@@ -24,7 +24,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_tok
       eos_token_ids_(std::move(eos_token_ids)),
       text_stops_(text_stops),
       kv_(config.num_blocks, config.block_size, config.enable_prefix_caching, config.num_swap_blocks,
-          config.num_landing_blocks),
+          config.num_landing_blocks, config.eviction_policy),
       policy_(Policy::Create(config)) {
   CHECK(config.Validate().has_value());
   if (config.policy == PolicyKind::kSlo) pacer_.emplace(config);

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "kv/eviction_policy.h"
 
 namespace quire::sched {
 
@@ -66,6 +67,7 @@ struct SchedulerConfig {
   int vocab_size = 0;                 // token ids are below it, ≥ 1
   PolicyKind policy = PolicyKind::kLpm;
   bool enable_prefix_caching = true;
+  kv::EvictionPolicy eviction_policy = kv::EvictionPolicy::kLru;  // of cached prefixes
   // Most tokens of one sequence in one step, so that a long prompt leaves room for others; 0: no limit but
   // the budget.
   int max_chunk_tokens = 0;
