@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/duration_histogram.h"
 #include "base/strong_id.h"
 
 namespace quire {
@@ -61,6 +62,16 @@ struct KvTierStats {
   friend bool operator==(const KvTierStats&, const KvTierStats&) = default;
 };
 
+// Blocks of the prefix cache that were given up, by reason.
+struct BlockEvictions {
+  std::uint64_t capacity = 0;  // others needed the memory
+  std::uint64_t expired = 0;   // likewise; the time for which they had been retained was over
+  std::uint64_t retained = 0;  // likewise; they were retained still, but there was nothing else
+  std::uint64_t reset = 0;     // somebody asked for it
+
+  friend bool operator==(const BlockEvictions&, const BlockEvictions&) = default;
+};
+
 // Gauges are of now, counters since the engine started.
 struct EngineStats {
   int num_requests_running = 0;
@@ -73,7 +84,12 @@ struct EngineStats {
   std::uint64_t prefix_cache_queries = 0;  // tokens looked up
   std::uint64_t prefix_cache_hits = 0;     // tokens found
   std::uint64_t tier_hits = 0;             // tokens that were not, and came from a lower tier
-  std::uint64_t prefix_cache_evicted_blocks = 0;
+  std::uint64_t prefix_cache_evicted_blocks = 0;  // for any reason
+  BlockEvictions block_evictions;
+  int num_blocks_retained = 0;  // of the prefix cache, whether requests use them or not
+  // Of blocks that were given up because others needed the memory: since they were cached, and since their last use.
+  DurationHistogram block_lifetime, block_idle_before_evict;
+  DurationHistogram block_reuse_gap;  // of blocks that were found: since their last use, 0 when they were in use
   std::uint64_t preemptions = 0;
   int num_swap_blocks_total = 0;
   int num_swap_blocks_used = 0;        // by preempted sequences

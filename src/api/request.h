@@ -27,6 +27,8 @@ inline constexpr double kServiceMsMax = 24 * 3600 * 1000;
 inline constexpr std::int32_t kTenantsMax = 1 << 16;
 inline constexpr std::int32_t kRoutesMax = 16;
 
+inline constexpr std::int32_t kCacheRetentionSecondsMax = 24 * 3600;
+
 struct GenerateRequest {
   RequestId id;
   std::vector<TokenId> prompt;  // 1 … max_model_len - 1 ids, each below vocab_size
@@ -34,6 +36,8 @@ struct GenerateRequest {
   StopCriteria stop;
   // Requests with different salts never share cached blocks.
   std::string cache_salt;
+  // For how long the prompt's blocks are evicted after all others, [0, kCacheRetentionSecondsMax]; 0: not.
+  std::int32_t cache_retention_s = 0;
   ServiceTerms terms;
 };
 

@@ -180,14 +180,15 @@ std::string Parse(Config* config, std::vector<std::string> arguments) {
 TEST(ConfigVisitor, FlagsSetFields) {
   engine::EngineOptions options;
   EXPECT_EQ(Parse(&options, {"some/model", "--kv-memory", "2GiB", "--no-enable-prefix-caching", "--scheduling-policy",
-                             "fcfs", "--eviction-policy", "size-aware", "--max-num-seqs", "9", "--kv-cache-dtype",
-                             "fp8", "--quantization", "int8"}),
+                             "fcfs", "--eviction-policy", "size-aware", "--kv-retained-fraction", "0.25",
+                             "--max-num-seqs", "9", "--kv-cache-dtype", "fp8", "--quantization", "int8"}),
             "");
   EXPECT_EQ(options.model, "some/model");
   EXPECT_EQ(options.kv_memory_bytes, std::int64_t{2} << 30);
   EXPECT_FALSE(options.enable_prefix_caching);
   EXPECT_EQ(options.policy, sched::PolicyKind::kFcfs);
   EXPECT_EQ(options.eviction_policy, kv::EvictionPolicy::kSizeAware);
+  EXPECT_EQ(options.kv_retained_fraction, 0.25);
   EXPECT_EQ(options.kv_dtype, kernels::KvDtype::kFp8E4m3);
   EXPECT_EQ(options.quantization, weights::Quantization::kInt8);
   EXPECT_EQ(options.max_num_seqs, 9);

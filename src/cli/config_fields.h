@@ -89,6 +89,8 @@ void VisitFields(Config& config, Visitor& visitor) {
                        "lru (least recently used), lfu (least frequently used) or size-aware (fewest uses for its "
                        "size)"),
                 "which of them goes first when memory runs out");
+  visitor.Field("kv-retained-fraction", config.kv_retained_fraction,
+                "share of --kv-memory where prompts stay for which requests ask so (prompt_cache_retention)");
   visitor.Field("scheduling-policy",
                 Choice(config.policy, sched::PolicyName, sched::ParsePolicy,
                        "lpm (longest cached prefix first), fcfs (first come, first served), dfs-weight (along the "

@@ -98,6 +98,10 @@ Result<> EngineOptions::Validate() const {
     return FailParam("kv_memory_fraction", "kv_memory_fraction is {}; it must lie above 0 and at most at 1",
                      kv_memory_fraction);
   }
+  if (!(kv_retained_fraction >= 0 && kv_retained_fraction <= 1)) {
+    return FailParam("kv_retained_fraction", "kv_retained_fraction is {}; it must lie between 0 and 1",
+                     kv_retained_fraction);
+  }
   if (max_model_len == 1) return FailParam("max_model_len", "max_model_len is 1; it must be 0 or at least 2");
   QUIRE_TRY_VOID(InRange("max_model_len", max_model_len, 0, INT32_MAX / 2));
   QUIRE_TRY_VOID(InRange("max_num_seqs", max_num_seqs, 1, 1 << 16));

@@ -51,6 +51,7 @@ struct EngineOptions {
   bool shed_unmeetable = false;  // policy slo: requests that cannot be in time are refused
   bool enable_prefix_caching = true;
   kv::EvictionPolicy eviction_policy = kv::EvictionPolicy::kLru;  // of cached prefixes
+  double kv_retained_fraction = 0.5;  // of the KV pool that requests may have retained; in [0, 1]
   // Where packed weights are kept for the next start, see PackedCachePlace; "" and "off": nowhere.
   std::string packed_cache;
 

@@ -295,6 +295,7 @@ class Simulation {
     scheduler.max_num_queued_tokens = Chance(15) ? 50 : 1'000'000;
     scheduler.enable_prefix_caching = Chance(85);
     scheduler.eviction_policy = kv::kEvictionPolicies[Draw(0, std::size(kv::kEvictionPolicies) - 1)];
+    scheduler.kv_retained_fraction = Draw(0, 4) / 4.0;
     if (scheduler.enable_prefix_caching && Chance(70)) {
       scheduler.num_landing_blocks = Draw(1, 20);
       config.content_identity = "simulation";
@@ -346,6 +347,7 @@ class Simulation {
     // With a vocabulary of three, two of them leave a token that may be sampled.
     if (Chance(20)) request.stop.stop_token_ids = DrawTokens(1);
     if (Chance(30)) request.cache_salt = Chance(50) ? "a" : "b";
+    if (Chance(30)) request.cache_retention_s = Draw(1, 4);  // some of them end while it runs
     if (Chance(30)) DrawBeams(&request);
     request.terms.tenant = Draw(0, 3);
     request.terms.route = Draw(0, 1);

@@ -1,8 +1,8 @@
 // Which blocks RadixCache gives up: trees are drawn, then they shrink.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,9 +10,12 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+#include "kv/cache_test_util.h"
 #include "kv/eviction_policy.h"
 #include "kv/kv_test_util.h"
 #include "kv/radix_cache.h"
@@ -20,86 +23,8 @@
 namespace quire::kv {
 namespace {
 
-// A cache of blocks of two tokens, and sequences that pass through it.
-class Cache {
- public:
-  explicit Cache(EvictionPolicy policy) : cache_(&allocator_, 2, policy) {}
-
-  struct Sequence {
-    RadixCache::Lock lock;
-    BlockTable table;
-    std::vector<std::string> texts;  // up to the end of each full block
-    std::string matched;             // the picture after the look-up
-    std::string touched;             // the text of the block in which the match ended, if it did so
-  };
-
-  // A sequence finds what it can of its tokens, has the rest computed, and publishes it.
-  Sequence Begin(const std::vector<TokenId>& tokens) {
-    Sequence sequence{.lock = {}, .table = BlockTable(&allocator_, 2)};
-    RadixCache::MatchResult match = cache_.Match("", tokens, &sequence.table);
-    sequence.lock = std::move(match.lock);
-    cache_.CountUse(sequence.lock);
-    sequence.matched = ToString();
-    if (match.num_tail_tokens > 0) sequence.touched = texts_.at(match.tail_block);
-    const auto num_full = tokens.size() / 2;
-    const auto first = static_cast<std::size_t>(match.num_full_blocks);
-    while (sequence.table.capacity() < static_cast<int>(tokens.size())) sequence.table.Append(allocator_.Allocate());
-    const std::span<const TokenId> all(tokens);
-    cache_.Extend(all.subspan(first * 2, (num_full - first) * 2), match.num_full_blocks, &sequence.lock,
-                  &sequence.table);
-    NoteTexts(tokens, &sequence);
-    if (tokens.size() % 2 != 0) cache_.AddTail(sequence.lock, all.last(1), sequence.table.TakeLast());
-    Check();
-    return sequence;
-  }
-  void End(Sequence* sequence) {
-    sequence->table.Clear();
-    sequence->lock.Reset();
-    Check();
-  }
-  void Run(const std::vector<TokenId>& tokens, int times = 1) {
-    for (int i = 0; i < times; ++i) {
-      Sequence sequence = Begin(tokens);
-      End(&sequence);
-    }
-  }
-  int Evict(int count) {
-    const int evicted = cache_.Evict(count);
-    Check();
-    return evicted;
-  }
-  std::string ToString() const { return cache_.ToString(""); }
-  // The number of full blocks that were found.
-  int LookUp(const std::vector<TokenId>& tokens) {
-    BlockTable table(&allocator_, 2);
-    const RadixCache::MatchResult match = cache_.Match("", tokens, &table);
-    table.Clear();
-    return match.num_full_blocks;
-  }
-
- private:
-  void NoteTexts(const std::vector<TokenId>& tokens, Sequence* sequence) {
-    std::string text;
-    for (std::size_t i = 0; i < tokens.size(); i += 2) {
-      const bool is_full = i + 1 < tokens.size();
-      text += is_full ? fmt::format("{} {};", tokens[i], tokens[i + 1]) : fmt::format("{};", tokens[i]);
-      texts_[sequence->table.blocks()[i / 2]] = text;
-      if (is_full) sequence->texts.push_back(text);
-    }
-  }
-  void Check() const {
-    std::vector<std::int32_t> ref_counts(static_cast<std::size_t>(allocator_.num_blocks()), 0);
-    cache_.CheckIntegrity(&ref_counts);
-    allocator_.CheckIntegrity();
-  }
-
-  BlockAllocator allocator_{1024};
-  RadixCache cache_;
-  std::map<BlockId, std::string> texts_;
-};
-
 TEST(Eviction, LeastRecentlyUsed) {
-  Cache cache(EvictionPolicy::kLru);
+  TestCache cache(EvictionPolicy::kLru);
   cache.Run(Tokens({1, 1, 2, 2}), 9);
   cache.Run(Tokens({1, 1, 3, 3}));
   cache.Run(Tokens({5, 5, 6, 6}));
@@ -114,7 +39,7 @@ TEST(Eviction, LeastRecentlyUsed) {
 }
 
 TEST(Eviction, LeastFrequentlyUsed) {
-  Cache cache(EvictionPolicy::kLfu);
+  TestCache cache(EvictionPolicy::kLfu);
   cache.Run(Tokens({1, 1, 2, 2}), 3);
   cache.Run(Tokens({1, 1, 3, 3}), 2);
   cache.Run(Tokens({5, 5, 6, 6}));
@@ -132,7 +57,7 @@ TEST(Eviction, LeastFrequentlyUsed) {
 
 // Five uses that are long past weigh less than one that is recent, once as much was evicted.
 TEST(Eviction, FrequencyAges) {
-  Cache cache(EvictionPolicy::kLfu);
+  TestCache cache(EvictionPolicy::kLfu);
   cache.Run(Tokens({1, 1}), 5);
   for (int i = 10; i < 14; ++i) {
     cache.Run(Tokens({i, i}));
@@ -145,7 +70,7 @@ TEST(Eviction, FrequencyAges) {
 }
 
 TEST(Eviction, SizeAware) {
-  Cache cache(EvictionPolicy::kSizeAware);
+  TestCache cache(EvictionPolicy::kSizeAware);
   cache.Run(Tokens({5, 5, 6, 6}));
   cache.Run(Tokens({1, 1, 2, 2, 3, 3, 4, 4}));
   cache.Run(Tokens({7, 7}));
@@ -161,7 +86,7 @@ TEST(Eviction, SizeAware) {
 }
 
 TEST(Eviction, SizeAwareWeighsUses) {
-  Cache cache(EvictionPolicy::kSizeAware);
+  TestCache cache(EvictionPolicy::kSizeAware);
   cache.Run(Tokens({1, 1, 2, 2, 3, 3, 4, 4}), 5);  // 5/4 a block
   cache.Run(Tokens({5, 5}));                       // 1
   EXPECT_EQ(cache.ToString(), "1 1 | 2 2 | 3 3 | 4 4\n5 5\n");
@@ -171,7 +96,7 @@ TEST(Eviction, SizeAwareWeighsUses) {
 
 // Only what was used counts: what a sequence adds behind a prefix that many use is used once.
 TEST(Eviction, ANodeDoesNotGrowOnceItWasUsed) {
-  Cache cache(EvictionPolicy::kLfu);
+  TestCache cache(EvictionPolicy::kLfu);
   cache.Run(Tokens({1, 1}), 3);
   cache.Run(Tokens({1, 1, 2, 2}));
   cache.Run(Tokens({5, 5}), 2);
@@ -184,7 +109,7 @@ TEST(Eviction, ANodeDoesNotGrowOnceItWasUsed) {
 
 // A sequence that looks the cache up but finds no room has used nothing yet.
 TEST(Eviction, ALookUpIsNotAUse) {
-  Cache cache(EvictionPolicy::kLfu);
+  TestCache cache(EvictionPolicy::kLfu);
   cache.Run(Tokens({1, 1}));
   cache.Run(Tokens({5, 5}), 2);
   for (int i = 0; i < 9; ++i) {
@@ -197,8 +122,8 @@ TEST(Eviction, ALookUpIsNotAUse) {
 TEST(Eviction, WhatIsInUseStays) {
   for (const EvictionPolicy policy : kEvictionPolicies) {
     SCOPED_TRACE(EvictionPolicyName(policy));
-    Cache cache(policy);
-    Cache::Sequence used = cache.Begin(Tokens({1, 1, 2, 2}));
+    TestCache cache(policy);
+    TestCache::Sequence used = cache.Begin(Tokens({1, 1, 2, 2}));
     cache.Run(Tokens({1, 1, 2, 2, 3, 3}), 4);
     EXPECT_EQ(cache.Evict(9), 1);
     EXPECT_EQ(cache.ToString(), "1 1 | 2 2 *\n");
@@ -215,6 +140,7 @@ class NaiveModel {
 
   struct Block {
     std::uint64_t num_uses = 1, last_use = 0, age = 0;
+    TimePoint retained_until{};
   };
   // A line of a picture: the texts of its blocks, in order.
   struct Node {
@@ -282,18 +208,28 @@ class NaiveModel {
   // The text of the block that goes next; nullopt when none may.
   std::optional<std::string> Evict(const std::string& picture) {
     std::optional<std::string> victim;
-    std::pair<std::uint64_t, std::uint64_t> least;
+    std::tuple<bool, std::uint64_t, std::uint64_t> least;
     for (const Node& node : Parse(picture)) {
       if (!node.is_leaf || node.is_pinned) continue;
       const Block& block = blocks_.at(node.blocks.back());
-      const std::pair key(EvictionPriority(policy_, block.age, block.num_uses, node.blocks.size()), block.last_use);
+      const std::tuple key(block.retained_until > now_,
+                           EvictionPriority(policy_, block.age, block.num_uses, node.blocks.size()), block.last_use);
       if (victim && key >= least) continue;
       victim = node.blocks.back();
       least = key;
     }
-    if (victim) age_ = std::max(age_, least.first);
+    if (victim) age_ = std::max(age_, std::get<1>(least));
     return victim;
   }
+  // The path to this text, up to its last block.
+  void Retain(const std::string& text, TimePoint until) {
+    for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {  // a text comes after its beginnings
+      if (!text.starts_with(block->first)) continue;
+      until = std::max(until, block->second.retained_until);
+      block->second.retained_until = until;
+    }
+  }
+  void SetTime(TimePoint now) { now_ = now; }
   void Forget(const std::string& picture) {
     std::map<std::string, Block> kept;
     for (const Node& node : Parse(picture)) {
@@ -303,17 +239,20 @@ class NaiveModel {
   }
 
  private:
-  Block NextUse(const Block& block) { return {.num_uses = block.num_uses, .last_use = ++num_uses_, .age = age_}; }
+  Block NextUse(const Block& block) {
+    return {.num_uses = block.num_uses, .last_use = ++num_uses_, .age = age_, .retained_until = block.retained_until};
+  }
   void NoteUse(Block* block) { *block = NextUse(*block); }
 
   const EvictionPolicy policy_;
   std::map<std::string, Block> blocks_;
   std::uint64_t num_uses_ = 0, age_ = 0;
+  TimePoint now_{};
 };
 
 class RandomEvictions {
  public:
-  RandomEvictions(EvictionPolicy policy, unsigned seed) : random_(seed), cache_(policy), model_(policy) {}
+  RandomEvictions(EvictionPolicy policy, unsigned seed) : random_(seed), cache_(policy, 1024), model_(policy) {}
 
   void Run() {
     for (int step = 0; step < 300 && !testing::Test::HasFailure(); ++step) {
@@ -325,6 +264,7 @@ class RandomEvictions {
       } else {
         Evict(Draw(1, 6));
       }
+      Wait();
     }
     while (!live_.empty()) End();
     Evict(1024);
@@ -338,10 +278,21 @@ class RandomEvictions {
     std::vector<TokenId> tokens;
     for (int i = Draw(1, 13); i > 0; --i) tokens.push_back(TokenId(Draw(0, 1) + Draw(0, 1)));
     live_.push_back(cache_.Begin(tokens));
-    const Cache::Sequence& sequence = live_.back();
+    const TestCache::Sequence& sequence = live_.back();
     model_.Touch(sequence.touched, sequence.matched);
     model_.Begin(sequence.texts, cache_.ToString());
+    if (!sequence.texts.empty() && Draw(0, 2) == 0) {
+      const TimePoint until = clock_.Now() + std::chrono::seconds(Draw(1, 20));
+      cache_.cache().Retain(sequence.lock, until);
+      model_.Retain(sequence.texts.back(), until);
+    }
     if (live_.size() > 4) End();
+  }
+
+  void Wait() {
+    clock_.Advance(std::chrono::seconds(Draw(0, 2)));
+    cache_.SetTime(clock_.Now());
+    model_.SetTime(clock_.Now());
   }
 
   void End() {
@@ -368,9 +319,10 @@ class RandomEvictions {
   }
 
   std::mt19937 random_;
-  Cache cache_;
+  ManualClock clock_;
+  TestCache cache_;
   NaiveModel model_;
-  std::vector<Cache::Sequence> live_;
+  std::vector<TestCache::Sequence> live_;
 };
 
 TEST(Eviction, RandomEvictionsAgreeWithTheModel) {

@@ -8,13 +8,13 @@
 namespace quire::kv {
 
 KvManager::KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks,
-                     int num_landing_blocks, EvictionPolicy eviction_policy)
+                     int num_landing_blocks, const RadixCacheConfig& cache_config)
     : block_size_(block_size),
       allocator_(std::make_unique<BlockAllocator>(num_blocks)),
       swap_(std::make_unique<BlockAllocator>(num_swap_blocks, num_blocks)),
       landing_(std::make_unique<BlockAllocator>(num_landing_blocks, num_blocks + num_swap_blocks)) {
   if (enable_prefix_caching) {
-    cache_ = std::make_unique<RadixCache>(allocator_.get(), block_size, eviction_policy);
+    cache_ = std::make_unique<RadixCache>(allocator_.get(), block_size, cache_config);
   }
 }
 
@@ -51,7 +51,7 @@ std::optional<int> KvManager::Attach(std::string_view cache_namespace, std::span
     Release(sequence);
     return std::nullopt;
   }
-  cache_->CountUse(sequence->lock);
+  cache_->CountUse(&sequence->lock);
   const int num_matched_tokens = match.num_full_blocks * block_size_ + match.num_tail_tokens;
   if (Continues(sequence->saved, match.num_full_blocks, num_matched_tokens)) return TakeSaved(sequence, copies);
   if (match.num_tail_tokens > 0) {
@@ -150,6 +150,14 @@ void KvManager::Publish(std::span<const TokenId> computed_tokens, SequenceBlocks
   if (keyed_ && num_new > 0) NoteNewBlocks(computed_tokens, static_cast<int>(end), num_new, sequence);
 }
 
+void KvManager::Retain(int num_tokens, TimePoint until, const SequenceBlocks& sequence) {
+  if (!cache_) return;
+  const int most = std::min(sequence.num_published_blocks, cache_->max_retained_blocks());
+  const int num_blocks = std::min(num_tokens / block_size_, most);
+  if (num_blocks == 0) return;
+  cache_->Retain(cache_->LockPrefix(sequence.lock, sequence.num_published_blocks - num_blocks), until);
+}
+
 // The blocks num_full_blocks - num_new … num_full_blocks - 1 of the sequence.
 void KvManager::NoteNewBlocks(std::span<const TokenId> tokens, int num_full_blocks, int num_new,
                               SequenceBlocks* sequence) {
@@ -197,7 +205,7 @@ void KvManager::Finish(std::span<const TokenId> computed_tokens, SequenceBlocks*
 }
 
 void KvManager::ResetPrefixCache() {
-  if (cache_) cache_->Evict(cache_->num_evictable_blocks());
+  if (cache_) cache_->Clear();
 }
 
 void KvManager::CheckIntegrity(std::span<const SequenceBlocks* const> sequences) const {

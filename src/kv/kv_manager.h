@@ -25,12 +25,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/strong_id.h"
 #include "kv/block_allocator.h"
 #include "kv/block_copy.h"
 #include "kv/block_table.h"
 #include "kv/content_key.h"
-#include "kv/eviction_policy.h"
 #include "kv/keyed_blocks.h"
 #include "kv/radix_cache.h"
 #include "kv/saved_blocks.h"
@@ -58,7 +58,7 @@ struct SequenceBlocks {
 class KvManager final {
  public:
   KvManager(int num_blocks, int block_size, bool enable_prefix_caching, int num_swap_blocks = 0,
-            int num_landing_blocks = 0, EvictionPolicy eviction_policy = EvictionPolicy::kLru);
+            int num_landing_blocks = 0, const RadixCacheConfig& cache_config = {});
 
   int block_size() const { return block_size_; }
   int num_blocks() const { return allocator_->num_blocks(); }
@@ -76,7 +76,6 @@ class KvManager final {
   BlockRef TakeLandingBlock() { return landing_->Allocate(); }
   // What can be had without taking anything from a sequence.
   int num_available_blocks() const { return num_free_blocks() + num_evictable_blocks(); }
-  std::uint64_t num_evicted_blocks() const { return cache_ ? cache_->num_evicted_blocks() : 0; }
   int BlocksFor(int num_tokens) const { return num_tokens / block_size_ + (num_tokens % block_size_ != 0 ? 1 : 0); }
 
   SequenceBlocks MakeEmpty() { return SequenceBlocks(BlockTable(allocator_.get(), block_size_)); }
@@ -102,6 +101,13 @@ class KvManager final {
 
   // Puts the full blocks of a sequence's computed tokens in the cache.
   void Publish(std::span<const TokenId> computed_tokens, SequenceBlocks* sequence);
+  // Retains the full blocks among the first `num_tokens` of a sequence until then, as far as they are published and as
+  // many as may be: they are evicted after all others.
+  void Retain(int num_tokens, TimePoint until, const SequenceBlocks& sequence);
+  // What it is now: for how long blocks were cached or not used, and whether they are retained still.
+  void SetTime(TimePoint now) {
+    if (cache_) cache_->SetTime(now);
+  }
   // Saves the first `num_tokens` tokens of a sequence in the swap area, as far as the step that is being planned; false,
   // and nothing has changed, when there is no room.
   bool SwapOut(int num_tokens, SequenceBlocks* sequence, std::vector<BlockCopy>* copies);

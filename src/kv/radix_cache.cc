@@ -115,6 +115,7 @@ RadixCache::MatchResult RadixCache::Match(std::string_view cache_namespace, std:
 
   MatchResult result;
   result.lock = Lock(this, node);
+  result.lock.is_use_ = false;
   result.num_full_blocks = position.num_full_blocks;
   path_.clear();
   for (; !node->is_root(); node = node->parent) path_.push_back(node);
@@ -132,15 +133,16 @@ RadixCache::MatchResult RadixCache::Match(std::string_view cache_namespace, std:
 
 // ---------------------------------------------------------------- growing
 
-RadixCache::RadixCache(BlockAllocator* allocator, int block_size, EvictionPolicy policy)
-    : allocator_(allocator), block_size_(block_size), policy_(policy) {
-  CHECK(allocator != nullptr && block_size > 0);
+RadixCache::RadixCache(BlockAllocator* allocator, int block_size, const RadixCacheConfig& config)
+    : allocator_(allocator), block_size_(block_size), config_(config) {
+  CHECK(allocator != nullptr && block_size > 0 && config.max_retained_blocks >= 0);
+  cached_since_.resize(static_cast<std::size_t>(allocator->num_blocks()));
   num_evictions_of_.assign(static_cast<std::size_t>(allocator->num_blocks()), 0);
   tokens_.resize(static_cast<std::size_t>(allocator->num_blocks()) * static_cast<std::size_t>(block_size));
 }
 
 RadixCache::~RadixCache() {
-  Evict(num_blocks_);
+  Clear();
   CHECK(roots_.empty());  // no lock is left
 }
 
@@ -183,6 +185,7 @@ void RadixCache::DeleteNode(Node* node) {
   node->first_tokens = {};
   node->cache_namespace = {};
   node->num_uses = 0;
+  node->retention = Retention::kNever;
   free_nodes_.push_back(node);
 }
 
@@ -191,6 +194,7 @@ void RadixCache::DeleteNode(Node* node) {
 void RadixCache::AppendBlock(Node* node, BlockId block, std::span<const TokenId> tokens) {
   allocator_->AddRef(block);
   std::ranges::copy(tokens, tokens_.begin() + std::ptrdiff_t{block.value()} * block_size_);
+  cached_since_[static_cast<std::size_t>(block.value())] = now_;
   node->blocks.push_back(block);
   ++num_blocks_;
 }
@@ -224,6 +228,11 @@ RadixCache::Node* RadixCache::Split(Node* node, int num_upper_blocks) {
   upper->num_uses = node->num_uses;
   upper->age = node->age;
   upper->last_use = node->last_use;
+  upper->used_until = node->used_until;
+  upper->retention = node->retention;
+  upper->retained_until = node->retained_until;
+  // The end of a path goes first.
+  if (node->is_retained()) retention_order_.insert_before(std::next(retention_order_.iterator_to(*node)), *upper);
   NoteSize(node);
   return upper;
 }
@@ -262,14 +271,14 @@ int RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* l
 
   const auto num_new = static_cast<int>(tokens.size() / size);
   Node* node = lock->node_;
-  if (node->is_root() || node->num_pins > 1 || node->num_uses > 1 || !node->children.empty()) {
+  if (node->is_root() || node->num_pins > 1 || node->num_uses > 1 || node->is_retained() || !node->children.empty()) {
     DropTailBefore(node, tokens.first(size));
     node = AddChild(node, block_at(first_block++), tokens.first(size));
     node->num_pins = 1;
     lock->node_ = node;
     tokens = tokens.subspan(size);
   }
-  // Nobody else has a lock on the node or ever used it, so it may grow, as far as the sequence does: without allocating in each step.
+  // Nobody else has a lock on the node or ever used it, and it is not retained: so it may grow, as far as the sequence does: without allocating in each step.
   const std::size_t to_come = table->num_reserved_blocks() - static_cast<std::size_t>(first_block);
   if (node->blocks.size() + tokens.size() / size > node->blocks.capacity()) {
     node->blocks.reserve(node->blocks.size() + std::max(tokens.size() / size, std::min(to_come, kGrowingNodeCapacity)));
@@ -288,6 +297,7 @@ void RadixCache::AddTail(const Lock& lock, std::span<const TokenId> tokens, Bloc
   Node* const tail = AddChild(parent, block.id(), tokens);
   ++num_evictable_blocks_;
   NoteRecentUse(tail);
+  tail->used_until = now_;
   JoinOrder(tail);
 }
 

@@ -15,7 +15,10 @@
 // * A Lock pins a node and so all nodes above it. Leaves without pins stand in the order in which they give up blocks,
 //   from their end: a search tree by EvictionPriority and last use. With LRU, joining and leaving the order takes
 //   O(1), amortised, and O(log n) when the last child of a node is gone; with the others, O(log n).
-// * The blocks of a node have been used equally often: whatever is used in part is split.
+// * The blocks of a node have been used equally often, and all or none of them are retained: whatever is used or
+//   retained in part is split.
+// * Retained leaves have an order of their own, which is touched when the other one is empty. At most so many blocks are
+//   retained; beyond that, those go back to the others whose time would be over first.
 // * No tail is a prefix of a sibling: when a sibling that continues it is inserted, the tail goes.
 //
 // The cache owns one reference to each of its blocks. Whoever uses a cached block holds a Lock on its node,
@@ -34,12 +37,19 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/strong_id.h"
 #include "kv/block_allocator.h"
 #include "kv/block_table.h"
+#include "kv/cache_stats.h"
 #include "kv/eviction_policy.h"
 
 namespace quire::kv {
+
+struct RadixCacheConfig {
+  EvictionPolicy eviction_policy = EvictionPolicy::kLru;
+  int max_retained_blocks = 0;  // at a time, ≥ 0
+};
 
 // One thread. The allocator outlives it, and it outlives its locks.
 class RadixCache final {
@@ -51,7 +61,8 @@ class RadixCache final {
   class Lock {
    public:
     Lock() = default;
-    Lock(Lock&& other) noexcept : cache_(std::exchange(other.cache_, nullptr)), node_(other.node_) {}
+    Lock(Lock&& other) noexcept
+        : cache_(std::exchange(other.cache_, nullptr)), node_(other.node_), is_use_(other.is_use_) {}
     Lock& operator=(Lock&& other) noexcept;
     ~Lock() { Reset(); }
     Lock(const Lock&) = delete;
@@ -67,6 +78,7 @@ class RadixCache final {
 
     RadixCache* cache_ = nullptr;
     Node* node_ = nullptr;
+    bool is_use_ = true;  // false: of a look-up that CountUse() has not been told of
   };
 
   struct MatchResult {
@@ -76,7 +88,7 @@ class RadixCache final {
     BlockId tail_block;       // that block, when num_tail_tokens > 0. It is not pinned: copy it within this step
   };
 
-  RadixCache(BlockAllocator* allocator, int block_size, EvictionPolicy policy = EvictionPolicy::kLru);
+  RadixCache(BlockAllocator* allocator, int block_size, const RadixCacheConfig& config = {});
   ~RadixCache();
   RadixCache(const RadixCache&) = delete;
   RadixCache& operator=(const RadixCache&) = delete;
@@ -85,7 +97,7 @@ class RadixCache final {
   MatchResult Match(std::string_view cache_namespace, std::span<const TokenId> tokens, BlockTable* table);
   // A sequence will use the path of a match: for the policies that count. Apart from Match(), because a sequence may
   // have to try more than once before there is room for it.
-  void CountUse(const Lock& lock);
+  void CountUse(Lock* lock);
   // The length of the longest cached prefix in tokens, and nothing changes.
   int Peek(std::string_view cache_namespace, std::span<const TokenId> tokens) const;
 
@@ -104,8 +116,17 @@ class RadixCache final {
   // How many blocks of a lock's path no other lock pins.
   int CountBlocksOnlyOf(const Lock& lock) const;
 
-  // Frees up to `num_blocks` blocks that nobody uses, in the policy's order; returns how many.
+  // Frees up to `num_blocks` blocks that nobody uses, in the policy's order, those that are retained after all others;
+  // returns how many.
   int Evict(int num_blocks);
+  // Frees all blocks that nobody uses, whether retained or not.
+  void Clear();
+
+  // What it is now; it never goes back. Ends the retention of blocks whose time is over.
+  void SetTime(TimePoint now);
+  // Retains the path of a lock until then, or longer if it is so already. Of a path with more than max_retained_blocks
+  // the end goes first; see LockPrefix().
+  void Retain(const Lock& lock, TimePoint until);
 
   int num_blocks() const { return num_blocks_; }
   int num_evictable_blocks() const { return num_evictable_blocks_; }                // in nodes without pins
@@ -114,7 +135,9 @@ class RadixCache final {
   std::uint32_t num_evictions_of(BlockId block) const {
     return num_evictions_of_[static_cast<std::size_t>(block.value())];
   }
-  std::uint64_t num_evicted_blocks() const { return num_evicted_blocks_; }  // so far
+  int num_retained_blocks() const { return num_retained_blocks_; }
+  int max_retained_blocks() const { return config_.max_retained_blocks; }
+  const CacheStats& stats() const { return stats_; }
 
   // CHECKs every invariant above, and adds 1 for each block of the cache to `ref_counts` [num_blocks of the
   // pool]. O(size).
@@ -135,17 +158,27 @@ class RadixCache final {
   struct GoesBefore {
     bool operator()(const Node& a, const Node& b) const;
   };
+  struct RetentionTag;
+  using RetentionHook = boost::intrusive::set_base_hook<boost::intrusive::tag<RetentionTag>>;
+  struct EndsBefore {
+    bool operator()(const Node& a, const Node& b) const;
+  };
   using Children =
       boost::intrusive::set<Node, boost::intrusive::compare<ByFirstBlock>, boost::intrusive::constant_time_size<false>,
                             boost::intrusive::base_hook<ChildHook>>;
   using EvictionOrder = boost::intrusive::multiset<Node, boost::intrusive::compare<GoesBefore>,
                                                    boost::intrusive::constant_time_size<false>,
                                                    boost::intrusive::base_hook<EvictionHook>>;
+  using RetentionOrder = boost::intrusive::multiset<Node, boost::intrusive::compare<EndsBefore>,
+                                                    boost::intrusive::constant_time_size<false>,
+                                                    boost::intrusive::base_hook<RetentionHook>>;
+  enum class Retention : std::uint8_t { kNever, kNow, kOver };
 
-  struct Node : ChildHook, EvictionHook {
+  struct Node : ChildHook, EvictionHook, RetentionHook {
     bool is_root() const { return parent == nullptr; }
     bool is_evictable_leaf() const { return num_pins == 0 && !is_root() && children.empty(); }
     bool is_in_order() const { return EvictionHook::is_linked(); }  // of eviction
+    bool is_retained() const { return retention == Retention::kNow; }
 
     Node* parent = nullptr;
     std::vector<BlockId> blocks;            // at least one, except in a root
@@ -158,6 +191,9 @@ class RadixCache final {
     std::uint64_t last_use = 0;  // grows with time; of a node without pins
     std::uint64_t age = 0;       // the cache's at that time
     std::uint64_t priority = 0;  // in the order of eviction
+    TimePoint used_until{};      // of a node without pins
+    TimePoint retained_until{};  // while it is retained
+    Retention retention = Retention::kNever;
   };
 
   struct StringHash {
@@ -197,25 +233,33 @@ class RadixCache final {
   void JoinOrder(Node* node);      // when it is an evictable leaf
   void LeaveOrder(Node* node);     // when it is there
   void NoteSize(Node* node);       // has changed
+  EvictionOrder& OrderOf(const Node& node) { return eviction_orders_[node.is_retained() ? 1 : 0]; }
+  void EndRetention(Node* node, Retention after);
+  Node& FirstToGo();
+  void NoteEviction(const Node& leaf);  // of its last block, which is still there
   void PinOne(Node* node);
   void PinPath(Node* node);
-  void UnpinPath(Node* node);
+  void UnpinPath(Node* node, bool was_used);
   void CheckNode(const Node& node) const;
 
   BlockAllocator* allocator_;
   const int block_size_;
-  const EvictionPolicy policy_;
+  const RadixCacheConfig config_;
   std::vector<TokenId> tokens_;               // [pool's num_blocks, block_size]: the tokens of each cached block
   std::vector<std::unique_ptr<Node>> nodes_;  // in a tree or in free_nodes_; at most one per block and root
   std::vector<Node*> free_nodes_;
   Roots roots_;                        // the namespaces that have blocks or locks
-  EvictionOrder eviction_order_;       // the evictable leaves; the first goes first
+  EvictionOrder eviction_orders_[2];   // the evictable leaves, and those that are retained; the first goes first
+  RetentionOrder retention_order_;     // all nodes that are retained
   std::uint64_t num_recent_uses_ = 0;  // makes Node::last_use
   std::uint64_t age_ = 0;              // the highest priority that was evicted, see EvictionPriority
   std::vector<Node*> path_;            // scratch of Match
   int num_blocks_ = 0;                 // in all trees
   int num_evictable_blocks_ = 0;
-  std::uint64_t num_evicted_blocks_ = 0;
+  int num_retained_blocks_ = 0;
+  TimePoint now_{};
+  CacheStats stats_;
+  std::vector<TimePoint> cached_since_;          // [pool's num_blocks]
   std::vector<std::uint32_t> num_evictions_of_;  // [pool's num_blocks]
 };
 

@@ -23,7 +23,7 @@ constexpr int kPrefixTokens = 256, kPromptTokens = 512;
 class LargeCache {
  public:
   explicit LargeCache(EvictionPolicy policy = EvictionPolicy::kLru)
-      : allocator_(kNumBlocks), cache_(&allocator_, kBlockSize, policy) {
+      : allocator_(kNumBlocks), cache_(&allocator_, kBlockSize, {.eviction_policy = policy}) {
     while (allocator_.num_free() > kPromptTokens / kBlockSize) Insert(num_prompts_++);
   }
 
@@ -40,7 +40,7 @@ class LargeCache {
   void Insert(std::span<const TokenId> prompt) {
     BlockTable table(&allocator_, kBlockSize);
     RadixCache::MatchResult match = cache_.Match("", prompt, &table);
-    cache_.CountUse(match.lock);
+    cache_.CountUse(&match.lock);
     while (table.capacity() < static_cast<int>(prompt.size())) table.Append(allocator_.Allocate());
     const auto first = static_cast<std::size_t>(match.num_full_blocks);
     cache_.Extend(prompt.subspan(first * kBlockSize), match.num_full_blocks, &match.lock, &table);

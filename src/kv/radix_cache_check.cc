@@ -22,9 +22,15 @@ void RadixCache::CheckNode(const Node& node) const {
     CHECK(!node.blocks.empty() && !node.first_tokens.empty());
     CHECK(node.first_tokens.data() == BlockTokens(node.blocks.front()).data());
     CHECK(node.is_in_order() == node.is_evictable_leaf());
+    CHECK(static_cast<const RetentionHook&>(node).is_linked() == node.is_retained());
+    // What is retained is retained from the root on, and goes from the end.
+    if (node.is_retained()) {
+      CHECK(node.retained_until > now_);
+      CHECK(node.parent->is_root() || (node.parent->is_retained() && !EndsBefore()(*node.parent, node)));
+    }
     CHECK(node.num_uses > 0 && node.age <= age_ && node.last_use <= num_recent_uses_);
     if (node.is_in_order()) {
-      CHECK(node.priority == EvictionPriority(policy_, node.age, node.num_uses, node.blocks.size()));
+      CHECK(node.priority == EvictionPriority(config_.eviction_policy, node.age, node.num_uses, node.blocks.size()));
     }
     const bool is_tail = node.first_tokens.size() < static_cast<std::size_t>(block_size_);
     if (is_tail) CHECK(node.blocks.size() == 1 && node.children.empty() && node.num_pins == 0);
@@ -50,8 +56,14 @@ void RadixCache::CheckNode(const Node& node) const {
 
 void RadixCache::CheckIntegrity(std::vector<std::int32_t>* ref_counts) const {
   CHECK(ref_counts->size() == static_cast<std::size_t>(allocator_->num_blocks()));
-  CHECK(std::ranges::is_sorted(eviction_order_, GoesBefore()));
-  int num_blocks = 0, num_evictable_blocks = 0;
+  for (const bool retained : {false, true}) {
+    const EvictionOrder& order = eviction_orders_[retained ? 1 : 0];
+    CHECK(std::ranges::is_sorted(order, GoesBefore()));
+    CHECK(std::ranges::all_of(order, [&](const Node& node) { return node.is_retained() == retained; }));
+  }
+  CHECK(std::ranges::is_sorted(retention_order_, EndsBefore()));
+  CHECK(num_retained_blocks_ <= config_.max_retained_blocks);
+  int num_blocks = 0, num_evictable_blocks = 0, num_retained_blocks = 0;
   std::size_t num_nodes = 0, num_leaves = 0;
   std::vector<const Node*> todo;
   for (const auto& [cache_namespace, root] : roots_) {
@@ -65,6 +77,7 @@ void RadixCache::CheckIntegrity(std::vector<std::int32_t>* ref_counts) const {
     ++num_nodes;
     CheckNode(node);
     num_blocks += static_cast<int>(node.blocks.size());
+    if (node.is_retained()) num_retained_blocks += static_cast<int>(node.blocks.size());
     if (node.num_pins == 0 && !node.is_root()) {
       num_evictable_blocks += static_cast<int>(node.blocks.size());
       if (node.children.empty()) ++num_leaves;
@@ -78,7 +91,8 @@ void RadixCache::CheckIntegrity(std::vector<std::int32_t>* ref_counts) const {
     for (const Node& child : node.children) todo.push_back(&child);
   }
   CHECK(num_blocks == num_blocks_ && num_evictable_blocks == num_evictable_blocks_);
-  CHECK(num_leaves == eviction_order_.size());
+  CHECK(num_leaves == eviction_orders_[0].size() + eviction_orders_[1].size());
+  CHECK(num_retained_blocks == num_retained_blocks_);
   CHECK(num_nodes + free_nodes_.size() == nodes_.size());
 }
 

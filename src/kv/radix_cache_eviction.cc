@@ -1,4 +1,4 @@
-// Which nodes of a RadixCache are in use, and in which order the others go.
+// Which nodes of a RadixCache are in use or retained, and in which order the others go.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +20,7 @@ RadixCache::Lock& RadixCache::Lock::operator=(Lock&& other) noexcept {
     Reset();
     cache_ = std::exchange(other.cache_, nullptr);
     node_ = other.node_;
+    is_use_ = other.is_use_;
   }
   return *this;
 }
@@ -29,7 +30,7 @@ RadixCache::Lock RadixCache::Lock::Share() const {
 }
 
 void RadixCache::Lock::Reset() {
-  if (cache_ != nullptr) std::exchange(cache_, nullptr)->UnpinPath(node_);
+  if (cache_ != nullptr) std::exchange(cache_, nullptr)->UnpinPath(node_, is_use_);
 }
 
 void RadixCache::PinOne(Node* node) {
@@ -42,10 +43,11 @@ void RadixCache::PinPath(Node* node) {
   for (; node != nullptr; node = node->parent) PinOne(node);
 }
 
-void RadixCache::UnpinPath(Node* node) {
+void RadixCache::UnpinPath(Node* node, bool was_used) {
   while (node != nullptr) {
     Node* const parent = node->parent;
     CHECK(node->num_pins > 0);
+    if (was_used) node->used_until = now_;
     if (--node->num_pins == 0) {
       if (node->is_root()) {
         DropRootIfUnused(node);
@@ -81,13 +83,16 @@ void RadixCache::NoteRecentUse(Node* node) {
 
 void RadixCache::JoinOrder(Node* node) {
   if (!node->is_evictable_leaf()) return;
-  node->priority = EvictionPriority(policy_, node->age, node->num_uses, node->blocks.size());
+  node->priority = EvictionPriority(config_.eviction_policy, node->age, node->num_uses, node->blocks.size());
   // With LRU it is the last one, unless it has just become a leaf: then this takes O(1).
-  eviction_order_.insert(eviction_order_.end(), *node);
+  EvictionOrder& order = OrderOf(*node);
+  order.insert(order.end(), *node);
 }
 
 void RadixCache::LeaveOrder(Node* node) {
-  if (node->is_in_order()) eviction_order_.erase(eviction_order_.iterator_to(*node));
+  if (!node->is_in_order()) return;
+  EvictionOrder& order = OrderOf(*node);
+  order.erase(order.iterator_to(*node));
 }
 
 void RadixCache::Touch(Node* node) {
@@ -97,14 +102,58 @@ void RadixCache::Touch(Node* node) {
   JoinOrder(node);
 }
 
-void RadixCache::CountUse(const Lock& lock) {
-  CHECK(lock.cache_ == this);
-  for (Node* node = lock.node_; !node->is_root(); node = node->parent) ++node->num_uses;
+void RadixCache::CountUse(Lock* lock) {
+  CHECK(lock->cache_ == this && !lock->is_use_);
+  lock->is_use_ = true;
+  for (Node* node = lock->node_; !node->is_root(); node = node->parent) {
+    ++node->num_uses;
+    const Duration gap = node->num_pins > 1 ? Duration() : now_ - node->used_until;  // one pin is the lock's
+    stats_.reuse_gap.Add(gap, node->blocks.size());
+  }
 }
 
 void RadixCache::NoteSize(Node* node) {
-  if (policy_ != EvictionPolicy::kSizeAware || !node->is_in_order()) return;
+  if (config_.eviction_policy != EvictionPolicy::kSizeAware || !node->is_in_order()) return;
   LeaveOrder(node);
+  JoinOrder(node);
+}
+
+// ---------------------------------------------------------------- retention
+
+bool RadixCache::EndsBefore::operator()(const Node& a, const Node& b) const {
+  return a.retained_until < b.retained_until;
+}
+
+void RadixCache::SetTime(TimePoint now) {
+  now_ = std::max(now_, now);
+  while (!retention_order_.empty() && retention_order_.begin()->retained_until <= now_) {
+    EndRetention(&*retention_order_.begin(), Retention::kOver);
+  }
+}
+
+void RadixCache::Retain(const Lock& lock, TimePoint until) {
+  CHECK(lock.cache_ == this);
+  for (Node* node = lock.node_; !node->is_root(); node = node->parent) {  // pinned, so not in the order of eviction
+    if (node->is_retained()) {
+      until = std::max(until, node->retained_until);  // so that what is above ends no sooner
+      retention_order_.erase(retention_order_.iterator_to(*node));
+    } else {
+      num_retained_blocks_ += static_cast<int>(node->blocks.size());
+    }
+    node->retention = Retention::kNow;
+    node->retained_until = until;
+    retention_order_.insert(*node);  // behind those that end at the same time
+  }
+  while (num_retained_blocks_ > config_.max_retained_blocks) {
+    EndRetention(&*retention_order_.begin(), Retention::kNever);
+  }
+}
+
+void RadixCache::EndRetention(Node* node, Retention after) {
+  LeaveOrder(node);
+  retention_order_.erase(retention_order_.iterator_to(*node));
+  num_retained_blocks_ -= static_cast<int>(node->blocks.size());
+  node->retention = after;
   JoinOrder(node);
 }
 
@@ -119,24 +168,52 @@ void RadixCache::EvictLastBlock(Node* leaf) {
   leaf->blocks.pop_back();
   --num_blocks_;
   --num_evictable_blocks_;
+  if (leaf->is_retained()) --num_retained_blocks_;
   if (!leaf->blocks.empty()) return NoteSize(leaf);
   Node* const parent = leaf->parent;
   LeaveOrder(leaf);
+  if (leaf->is_retained()) retention_order_.erase(retention_order_.iterator_to(*leaf));
   parent->children.erase(parent->children.iterator_to(*leaf));
   DeleteNode(leaf);
   if (parent->is_root()) return DropRootIfUnused(parent);
   JoinOrder(parent);
 }
 
+void RadixCache::NoteEviction(const Node& leaf) {
+  switch (leaf.retention) {
+    case Retention::kNever:
+      ++stats_.evicted_for_capacity;
+      break;
+    case Retention::kNow:
+      ++stats_.evicted_while_retained;
+      break;
+    case Retention::kOver:
+      ++stats_.evicted_after_retention;
+      break;
+  }
+  stats_.lifetime.Add(now_ - cached_since_[static_cast<std::size_t>(leaf.blocks.back().value())]);
+  stats_.idle_before_evict.Add(now_ - leaf.used_until);
+}
+
+// There is one while any block can be evicted: whatever stands below a node without pins has none either.
+RadixCache::Node& RadixCache::FirstToGo() {
+  return *eviction_orders_[eviction_orders_[0].empty() ? 1 : 0].begin();
+}
+
 int RadixCache::Evict(int num_blocks) {
   int count = 0;
-  for (; count < num_blocks && !eviction_order_.empty(); ++count) {
-    Node& first = *eviction_order_.begin();
+  for (; count < num_blocks && num_evictable_blocks_ > 0; ++count) {
+    Node& first = FirstToGo();
     age_ = std::max(age_, first.priority);
+    NoteEviction(first);
     EvictLastBlock(&first);
   }
-  num_evicted_blocks_ += static_cast<std::uint64_t>(count);
   return count;
+}
+
+void RadixCache::Clear() {
+  stats_.evicted_by_reset += static_cast<std::uint64_t>(num_evictable_blocks_);
+  while (num_evictable_blocks_ > 0) EvictLastBlock(&FirstToGo());
 }
 
 }  // namespace quire::kv

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <random>
 #include <string>
@@ -193,7 +195,7 @@ TEST_F(RadixCacheTest, EvictsTheLeastRecentlyUsedFromTheEnd) {
   EXPECT_EQ(cache_.Evict(1), 1);
   EXPECT_EQ(cache_.ToString(""), "5 5 5 5\n");
   EXPECT_EQ(cache_.Evict(5), 1);
-  EXPECT_EQ(cache_.num_evicted_blocks(), 5u);
+  EXPECT_EQ(cache_.stats().evicted_for_capacity, 5u);
   EXPECT_EQ(allocator_.num_free(), 16);
   Check();
 }
@@ -260,12 +262,19 @@ TEST(CacheNamespace, IsInjective) {
 class RandomRadixCache {
  public:
   explicit RandomRadixCache(unsigned seed)
-      : random_(seed), block_size_(Draw(1, 5)), allocator_(Draw(1, 40)), cache_(&allocator_, block_size_) {}
+      : random_(seed),
+        block_size_(Draw(1, 5)),
+        allocator_(Draw(1, 40)),
+        cache_(&allocator_, block_size_, DrawConfig()) {}
 
   void Run() {
     for (int step = 0; step < 400 && !testing::Test::HasFailure(); ++step) {
-      const int action = Draw(0, 9);
-      if (action < 4) {
+      const int action = Draw(0, 11);
+      if (action == 11) {
+        cache_.SetTime(TimePoint() + std::chrono::seconds(step));
+      } else if (action == 10) {
+        Retain(step);
+      } else if (action < 4) {
         Begin();
       } else if (action < 8) {
         Grow();
@@ -296,6 +305,10 @@ class RandomRadixCache {
   };
 
   int Draw(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random_); }
+  RadixCacheConfig DrawConfig() {
+    return {.eviction_policy = kEvictionPolicies[Draw(0, std::size(kEvictionPolicies) - 1)],
+            .max_retained_blocks = Draw(0, 20)};
+  }
   std::vector<TokenId> DrawTokens(int count) {
     std::vector<TokenId> tokens;
     for (int i = 0; i < count; ++i) tokens.push_back(TokenId(Draw(0, 1) * Draw(0, 2)));  // many alike
@@ -324,6 +337,7 @@ class RandomRadixCache {
     RadixCache::MatchResult match = cache_.Match(live.cache_namespace, live.tokens, &live.table);
     ASSERT_EQ(match.num_full_blocks * block_size_ + match.num_tail_tokens, expected);
     live.lock = std::move(match.lock);
+    if (Draw(0, 3) > 0) cache_.CountUse(&live.lock);
     live.num_published = match.num_full_blocks;
     for (int i = 0; i < match.num_full_blocks; ++i)
       CheckBlock(live, live.table.blocks()[static_cast<std::size_t>(i)], (i + 1) * block_size_);
@@ -338,6 +352,14 @@ class RandomRadixCache {
     const Known& known = known_.at(block);
     ASSERT_EQ(known.cache_namespace, live.cache_namespace);
     ASSERT_GE(CountCommon(known.text, live.tokens), num_tokens);
+  }
+
+  // Part of what a sequence has published, for some time.
+  void Retain(int step) {
+    if (live_.empty()) return;
+    const Live& live = live_[static_cast<std::size_t>(Draw(0, static_cast<int>(live_.size()) - 1))];
+    const RadixCache::Lock prefix = cache_.LockPrefix(live.lock, Draw(0, live.num_published));
+    cache_.Retain(prefix, TimePoint() + std::chrono::seconds(step + Draw(1, 60)));
   }
 
   void Grow() {

@@ -17,6 +17,24 @@ Duration Milliseconds(double count) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(count));
 }
 
+kv::RadixCacheConfig CacheConfig(const SchedulerConfig& config) {
+  return {.eviction_policy = config.eviction_policy,
+          .max_retained_blocks = static_cast<int>(config.num_blocks * config.kv_retained_fraction)};
+}
+
+void ReadCacheStats(const kv::RadixCache& cache, EngineStats* stats) {
+  const kv::CacheStats& cached = cache.stats();
+  stats->prefix_cache_evicted_blocks = cached.num_evicted();
+  stats->block_evictions = {.capacity = cached.evicted_for_capacity,
+                            .expired = cached.evicted_after_retention,
+                            .retained = cached.evicted_while_retained,
+                            .reset = cached.evicted_by_reset};
+  stats->num_blocks_retained = cache.num_retained_blocks();
+  stats->block_lifetime = cached.lifetime;
+  stats->block_idle_before_evict = cached.idle_before_evict;
+  stats->block_reuse_gap = cached.reuse_gap;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_token_ids, TextStopMaker* text_stops)
@@ -24,7 +42,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, std::vector<TokenId> eos_tok
       eos_token_ids_(std::move(eos_token_ids)),
       text_stops_(text_stops),
       kv_(config.num_blocks, config.block_size, config.enable_prefix_caching, config.num_swap_blocks,
-          config.num_landing_blocks, config.eviction_policy),
+          config.num_landing_blocks, CacheConfig(config)),
       policy_(Policy::Create(config)) {
   CHECK(config.Validate().has_value());
   if (config.policy == PolicyKind::kSlo) pacer_.emplace(config);
@@ -46,6 +64,7 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued, kv::SavedBloc
   kept.num_prompt_tokens = static_cast<int>(request.prompt.size());
   kept.max_num_tokens = MaxNumTokens(config_, request);
   kept.cache_namespace = kv::MakeCacheNamespace(request.cache_salt);
+  kept.cache_retention = std::chrono::seconds(request.cache_retention_s);
   if (!request.stop.ignore_eos) kept.eos_ids = eos_token_ids_;
   kept.masked_ids = kept.eos_ids;
   kept.masked_ids.insert(kept.masked_ids.end(), request.stop.stop_token_ids.begin(), request.stop.stop_token_ids.end());
@@ -149,7 +168,7 @@ void Scheduler::ReadStats(EngineStats* stats) const {
   stats->num_blocks_total = kv_.num_blocks();
   stats->num_blocks_free = kv_.num_free_blocks();
   stats->num_blocks_cached = kv_.num_evictable_blocks();
-  stats->prefix_cache_evicted_blocks = kv_.num_evicted_blocks();
+  if (kv_.cache() != nullptr) ReadCacheStats(*kv_.cache(), stats);
   stats->kv_tier_backlog_lost = kv_.num_lost_unsaved();
   stats->num_swap_blocks_total = kv_.num_swap_blocks();
   stats->num_swap_blocks_used = kv_.num_used_swap_blocks();
@@ -215,6 +234,7 @@ void Scheduler::CheckIntegrity() const {
 void Scheduler::Plan(TimePoint now, BatchPlan* plan) {
   CHECK(planned_ == nullptr);
   if (in_flight_ != nullptr && !in_flight_->is_advanced) AdvanceInFlight();
+  kv_.SetTime(now);
   plan->copies.clear();
   plan->sequences.clear();
   plan->num_tokens = 0;

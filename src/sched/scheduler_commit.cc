@@ -19,6 +19,7 @@ bool Contains(const std::vector<TokenId>& ids, TokenId id) {
 void Scheduler::Commit(BatchPlan* plan, StepResult* result, TimePoint now, std::vector<EngineEvent>* events) {
   CHECK(result->sequences.size() == plan->sequences.size());
   Land(plan);
+  kv_.SetTime(now);
   const auto ended_before = std::exchange(ended_in_flight_, {});  // this plan may name them; no later one does
   if (plan->is_advanced && !plan->is_filled_in) FillIn(plan, *result);
   if (pacer_) pacer_->Observe(*plan, now - std::max(plan->planned_at, committed_at_));
@@ -52,6 +53,11 @@ void Scheduler::CommitSequence(const ScheduledSequence& scheduled, bool is_advan
     CHECK(sequence->num_computed_tokens_ == end);
     sequence->blocks_.saved.Clear();  // it has its copies
     kv_.Publish(sequence->tokens().first(static_cast<std::size_t>(end)), &sequence->blocks_);
+    const Request& request = sequence->request();
+    const bool ends_prompt = scheduled.first_position < request.num_prompt_tokens && end >= request.num_prompt_tokens;
+    if (ends_prompt && request.cache_retention > Duration()) {
+      kv_.Retain(request.num_prompt_tokens, now + request.cache_retention, sequence->blocks_);
+    }
   }
   if (sequence->wants_prompt_logprobs() && !sequence->AllPromptLogprobsKnown()) {
     if (scheduled.prompt_logprobs) {

@@ -115,6 +115,10 @@ Result<> SchedulerConfig::Validate() const {
   QUIRE_TRY_VOID(AtLeast("min_prefix_wait_tokens", min_prefix_wait_tokens, 1));
   QUIRE_TRY_VOID(AtLeast("untargeted_ttft_ms", untargeted_ttft_ms, 1));
   QUIRE_TRY_VOID(AtLeast("min_prefill_tokens", min_prefill_tokens, 1));
+  if (!(kv_retained_fraction >= 0 && kv_retained_fraction <= 1)) {
+    return FailParam("kv_retained_fraction", "kv_retained_fraction is {}; it must be from 0 to 1",
+                     kv_retained_fraction);
+  }
   QUIRE_TRY_VOID(ValidatePolicy());
   // Positions and slots are counted in 32 bits.
   if (std::int64_t{num_blocks} * block_size > INT32_MAX) {

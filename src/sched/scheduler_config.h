@@ -68,6 +68,7 @@ struct SchedulerConfig {
   PolicyKind policy = PolicyKind::kLpm;
   bool enable_prefix_caching = true;
   kv::EvictionPolicy eviction_policy = kv::EvictionPolicy::kLru;  // of cached prefixes
+  double kv_retained_fraction = 0.5;  // of the pool's blocks that requests may have retained, [0, 1]
   // Most tokens of one sequence in one step, so that a long prompt leaves room for others; 0: no limit but
   // the budget.
   int max_chunk_tokens = 0;

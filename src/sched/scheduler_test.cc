@@ -315,6 +315,78 @@ TEST(Scheduler, ResettingTheCacheSparesWhatRuns) {
   EXPECT_THAT(harness.Step(), ElementsAre(Ran{2, 0, 8, 1, true}, Ran{3, 0, 0, 8, true}, Ran{4, 0, 7, 1, true}));
 }
 
+// The prompt of one request against those of five others, which take more than the pool has.
+class RetentionHarness : public SchedulerHarness {
+ public:
+  static SchedulerConfig SmallPool() {
+    SchedulerConfig config = TestConfig();
+    config.num_blocks = 16;
+    return config;
+  }
+  RetentionHarness() : SchedulerHarness(SmallPool()) {}
+
+  std::vector<Ran> Run(int retention_s) {
+    auto request = MakeRequest(++num_requests_, Ids(0, 16), 1);
+    request.cache_retention_s = retention_s;
+    EXPECT_TRUE(Add(request).has_value());
+    return Step();
+  }
+  void RunOthers() {
+    for (int i = 0; i < 5; ++i) {
+      SchedulerHarness::Add(++num_requests_, Ids(100 + 16 * i, 16), 1);
+      Step();
+    }
+  }
+  EngineStats Stats() const {
+    EngineStats stats;
+    scheduler.ReadStats(&stats);
+    return stats;
+  }
+
+ private:
+  std::uint64_t num_requests_ = 0;
+};
+
+TEST(Scheduler, RetainedPromptsOutliveOthers) {
+  RetentionHarness harness;
+  harness.Run(0);
+  harness.RunOthers();
+  EXPECT_THAT(harness.Run(100), ElementsAre(Ran{7, 0, 0, 16, true}));  // gone
+  EXPECT_EQ(harness.Stats().num_blocks_retained, 4);
+  harness.RunOthers();
+  EXPECT_THAT(harness.Run(0), ElementsAre(Ran{13, 0, 15, 1, true}));
+  EXPECT_EQ(harness.Stats().block_evictions.retained, 0u);
+  EXPECT_EQ(harness.Stats().block_evictions.expired, 0u);
+
+  harness.now += std::chrono::seconds(101);
+  harness.RunOthers();
+  EXPECT_THAT(harness.Run(0), ElementsAre(Ran{19, 0, 0, 16, true}));
+  const EngineStats stats = harness.Stats();
+  EXPECT_EQ(stats.num_blocks_retained, 0);
+  EXPECT_EQ(stats.block_evictions.expired, 4u);
+  EXPECT_EQ(stats.prefix_cache_evicted_blocks, stats.block_evictions.capacity + stats.block_evictions.expired);
+  EXPECT_GT(stats.block_lifetime.sum_s, 4 * 101);
+  EXPECT_GT(stats.block_reuse_gap.sum_s, 0);
+}
+
+TEST(Scheduler, AtMostPartOfThePoolIsRetained) {
+  SchedulerConfig config = RetentionHarness::SmallPool();
+  config.kv_retained_fraction = 0.125;
+  SchedulerHarness harness(config);
+  auto request = SchedulerHarness::MakeRequest(1, Ids(0, 16), 1);
+  request.cache_retention_s = kCacheRetentionSecondsMax;
+  ASSERT_TRUE(harness.Add(request).has_value());
+  harness.Step();
+  EngineStats stats;
+  harness.scheduler.ReadStats(&stats);
+  EXPECT_EQ(stats.num_blocks_retained, 2);  // the first two of its four
+  request.id = RequestId(2);
+  request.cache_retention_s = kCacheRetentionSecondsMax + 1;
+  EXPECT_EQ(harness.Add(request).error().param, "cache_retention_s");
+  config.kv_retained_fraction = 1.5;
+  EXPECT_EQ(config.Validate().error().param, "kv_retained_fraction");
+}
+
 // ---------------------------------------------------------------- prompt logprobs
 
 // LOGP-06: the same whatever the chunk, all at once, and not from the cache, which has no logits.

@@ -24,6 +24,7 @@ struct Request {
   int num_prompt_tokens = 0;
   int max_num_tokens = 0;           // prompt and output, unless EOS or a stop id comes first
   std::string cache_namespace;      // whose cached blocks it may share
+  Duration cache_retention{};       // of its prompt, once that is computed
   std::vector<TokenId> eos_ids;     // that end a choice; none with ignore_eos
   std::vector<TokenId> masked_ids;  // until min_tokens: eos_ids and stop_token_ids
   int num_seats = 1;                // of max_num_seqs that each listed sequence takes; with beams, as many as they are

@@ -195,6 +195,10 @@ Result<> ValidateRequest(const SchedulerConfig& config, const GenerateRequest& r
   QUIRE_TRY_VOID(CheckRanges(request.sampling));
   QUIRE_TRY_VOID(CheckIds(config, request));
   QUIRE_TRY_VOID(CheckTerms(config, request.terms));
+  if (request.cache_retention_s < 0 || request.cache_retention_s > kCacheRetentionSecondsMax) {
+    return FailParam("cache_retention_s", "cache_retention_s is {}; it must be at least 0 and at most {}",
+                     request.cache_retention_s, kCacheRetentionSecondsMax);
+  }
   return CheckMemory(config, request);
 }
 

@@ -53,6 +53,7 @@ GenerateRequest Answer::MakeRequest(int prompt, RequestId id) const {
   request.stop = spec_.stop;
   request.stop.max_tokens = prepared.max_tokens;
   request.cache_salt = spec_.cache_salt;
+  request.cache_retention_s = spec_.cache_retention_s;
   request.terms = spec_.terms;
   return request;
 }

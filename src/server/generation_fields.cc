@@ -91,6 +91,22 @@ Result<> ReadCacheSalt(const json::value& value, const std::string& path, Fields
   return {};
 }
 
+// OpenAI's servers send requests with one key to one machine. Here all of a model's requests meet the same cache.
+Result<> ReadPromptCacheKey(const json::value& value, const std::string& path, Fields*) {
+  QUIRE_TRY([[maybe_unused]] const std::string key, ReadString(value, path, kNameBytesMax));
+  return {};
+}
+
+Result<> ReadPromptCacheRetention(const json::value& value, const std::string& path, Fields* fields) {
+  const std::string_view retention = value.is_string() ? std::string_view(value.get_string()) : "";
+  if (retention == "24h") {
+    fields->cache_retention_s = kCacheRetentionSecondsMax;
+  } else if (retention != "in_memory") {
+    return FailParam(path, "{} must be \"in_memory\" or \"24h\", got {}", path, Preview(value));
+  }
+  return {};
+}
+
 Result<> ReadEarlyStopping(const json::value& value, const std::string& path, Fields* fields) {
   if (value.is_bool()) {
     fields->early_stopping = value.get_bool() ? EarlyStopping::kOnceFull : EarlyStopping::kHeuristic;
@@ -142,6 +158,8 @@ constexpr FieldSpec<Fields> kTable[] = {
     {"return_timings", BoolField<Fields>{&Fields::return_timings}},
     {"return_tokens_as_token_ids", BoolField<Fields>{&Fields::return_tokens_as_token_ids}},
     {"cache_salt", CustomField<Fields>{&ReadCacheSalt}},
+    {"prompt_cache_key", CustomField<Fields>{&ReadPromptCacheKey}},
+    {"prompt_cache_retention", CustomField<Fields>{&ReadPromptCacheRetention}},
     {"priority", IntegerField<Fields>{&Fields::priority, kIntMin, kIntMax}},
     {"ttft_ms", NumberField<Fields>{&Fields::ttft_ms, 0, kServiceMsMax}},
     {"tpot_ms", NumberField<Fields>{&Fields::tpot_ms, 0, kServiceMsMax}},
@@ -152,8 +170,6 @@ constexpr FieldSpec<Fields> kTable[] = {
     {"metadata", NoEffectField{}},
     {"store", NoEffectField{}},
     {"service_tier", NoEffectField{}},
-    {"prompt_cache_key", NoEffectField{}},
-    {"prompt_cache_retention", NoEffectField{}},
     {"prompt_cache_options", NoEffectField{}},
     {"prediction", NoEffectField{}},  // a hint for speed; the output is the same
     {"request_id", NoEffectField{}},  // the X-Request-Id header is echoed

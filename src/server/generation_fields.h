@@ -53,6 +53,7 @@ struct GenerationFields {
   bool return_tokens_as_token_ids = false;
   bool return_timings = false;
   std::string cache_salt;
+  std::int32_t cache_retention_s = 0;
 
   int num_choices() const { return static_cast<int>(n.value_or(1)); }
   // Beams, or choices from which the best are returned.

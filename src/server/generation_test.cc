@@ -442,7 +442,8 @@ TEST_F(GenerationTest, FieldsReachTheEngine) {
   Start();
   const std::string fields = R"("temperature":0.5,"top_p":0.25,"top_k":7,"min_p":0.125,"repetition_penalty":1.5,
     "presence_penalty":0.5,"frequency_penalty":-0.5,"seed":42,"n":2,"min_tokens":1,"max_tokens":9,"ignore_eos":true,
-    "stop_token_ids":[3],"logit_bias":{"5":-3},"cache_salt":"salt")";
+    "stop_token_ids":[3],"logit_bias":{"5":-3},"cache_salt":"salt",
+    "prompt_cache_key":"k","prompt_cache_retention":"24h")";
   for (const std::string& body :
        {"{\"prompt\":\"a\"," + fields + "}", R"({"messages":[{"role":"user","content":"a"}],)" + fields + "}"}) {
     const std::string target = body.starts_with("{\"prompt") ? "/v1/completions" : "/v1/chat/completions";
@@ -463,6 +464,7 @@ TEST_F(GenerationTest, FieldsReachTheEngine) {
     EXPECT_THAT(request->stop.stop_token_ids, ElementsAre(TokenId(3)));
     EXPECT_THAT(request->sampling.logit_bias, ElementsAre(std::pair(TokenId(5), -3.0f)));
     EXPECT_EQ(request->cache_salt, "salt");
+    EXPECT_EQ(request->cache_retention_s, 24 * 3600);
   }
 }
 

@@ -58,6 +58,30 @@ class Follower {
   std::uint64_t last_ = 0;
 };
 
+// A histogram that follows one of the engine's.
+class DurationFollower {
+ public:
+  explicit DurationFollower(Histogram* histogram) : histogram_(histogram) {}
+  static Buckets Bounds() {
+    return {std::begin(DurationHistogram::kSecondsMax), std::end(DurationHistogram::kSecondsMax)};
+  }
+  void Update(const DurationHistogram& now) {
+    const bool is_new_engine =
+        !std::ranges::equal(now.counts, last_.counts, [](std::uint64_t a, std::uint64_t b) { return a >= b; });
+    if (is_new_engine) last_ = {};
+    std::vector<double> increments(now.counts.size());
+    for (std::size_t i = 0; i < increments.size(); ++i) {
+      increments[i] = static_cast<double>(now.counts[i] - last_.counts[i]);
+    }
+    histogram_->ObserveMultiple(increments, std::max(0.0, now.sum_s - last_.sum_s));
+    last_ = now;
+  }
+
+ private:
+  Histogram* histogram_;
+  DurationHistogram last_;
+};
+
 // What is counted of each tier below the KV pool.
 struct TierCounter {
   const char* name;
@@ -134,6 +158,23 @@ struct Metrics::Impl {
   Follower prefix_queries{&AddCounter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache.")};
   Follower prefix_hits{&AddCounter("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.")};
   Follower evicted{&AddCounter("vllm:prefix_cache_evicted_blocks_total", "Cached blocks that were given up.")};
+  Counter& AddEvictions(const char* reason) {
+    return AddCounter("quire:kv_block_evictions_total", "Cached blocks that were given up, by reason.",
+                      {{"reason", reason}});
+  }
+  Follower evictions_capacity{&AddEvictions("capacity")};
+  Follower evictions_expired{&AddEvictions("expired")};
+  Follower evictions_retained{&AddEvictions("retained")};
+  Follower evictions_reset{&AddEvictions("reset")};
+  Gauge& retained_blocks = AddGauge("quire:kv_retained_blocks", "Cached blocks that are retained for their time.");
+  DurationFollower block_lifetime{&AddHistogram(
+      "vllm:kv_block_lifetime_seconds", "From caching a KV block to its eviction.", DurationFollower::Bounds())};
+  DurationFollower block_idle{&AddHistogram("vllm:kv_block_idle_before_evict_seconds",
+                                            "From the last use of a KV block to its eviction.",
+                                            DurationFollower::Bounds())};
+  DurationFollower block_reuse_gap{&AddHistogram("vllm:kv_block_reuse_gap_seconds",
+                                                 "For how long nobody had used a KV block that a request found.",
+                                                 DurationFollower::Bounds())};
   Follower preemptions{&AddCounter("vllm:num_preemptions_total", "Preemptions.")};
   Follower tier_hits{&AddCounter("vllm:external_prefix_cache_hits_total", "Prompt tokens found in a lower tier.")};
   Follower tier_backlog_lost{
@@ -284,6 +325,14 @@ void Metrics::Update(const EngineStats& stats) {
     kept.bytes->Set(static_cast<double>(tier.num_bytes));
   }
   impl_->evicted.Update(stats.prefix_cache_evicted_blocks);
+  impl_->evictions_capacity.Update(stats.block_evictions.capacity);
+  impl_->evictions_expired.Update(stats.block_evictions.expired);
+  impl_->evictions_retained.Update(stats.block_evictions.retained);
+  impl_->evictions_reset.Update(stats.block_evictions.reset);
+  impl_->retained_blocks.Set(stats.num_blocks_retained);
+  impl_->block_lifetime.Update(stats.block_lifetime);
+  impl_->block_idle.Update(stats.block_idle_before_evict);
+  impl_->block_reuse_gap.Update(stats.block_reuse_gap);
   impl_->preemptions.Update(stats.preemptions);
   impl_->swap_usage.Set(stats.num_swap_blocks_total > 0
                             ? static_cast<double>(stats.num_swap_blocks_used) / stats.num_swap_blocks_total

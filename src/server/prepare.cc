@@ -59,6 +59,7 @@ GenerationSpec MakeSpec(const GenerationFields& fields, const ModelContext& mode
   spec.stop.ignore_eos = fields.ignore_eos;
   spec.stop.stop_token_ids = fields.stop_token_ids;
   spec.cache_salt = fields.cache_salt;
+  spec.cache_retention_s = fields.cache_retention_s;
   spec.terms = {.priority = static_cast<std::int32_t>(fields.priority.value_or(0)),
                 .ttft_ms = fields.ttft_ms.value_or(0),
                 .tpot_ms = fields.tpot_ms.value_or(0),

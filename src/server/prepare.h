@@ -46,6 +46,7 @@ struct GenerationSpec {
   int n = 1;                // choices that are returned for each prompt: with best_of the best of sampling.n
   StopCriteria stop;        // but for max_tokens
   std::string cache_salt;
+  std::int32_t cache_retention_s = 0;
   ServiceTerms terms;
 
   bool stream = false;

@@ -90,6 +90,9 @@ constexpr Refusal kCommonRefusals[] = {
     {R"("cache_salt":"")", "cache_salt"},
     {R"("cache_salt":"a@b")", "cache_salt"},
     {R"("cache_salt":"a\u0000b")", "cache_salt"},
+    {R"("prompt_cache_key":5)", "prompt_cache_key"},
+    {R"("prompt_cache_retention":"48h")", "prompt_cache_retention"},
+    {R"("prompt_cache_retention":24)", "prompt_cache_retention"},
     {R"("priority":"high")", "priority"},
     {R"("priority":2147483648)", "priority"},
     {R"("priority":3)", "priority"},  // needs its policy

@@ -285,6 +285,7 @@ Result<Body> DecodeSubmit(const fbs::Submit& submit) {
                .queue_timeout_ms = submit.queue_timeout_ms(),
                .tenant = submit.tenant(),
                .route = submit.route()};
+  out.cache_retention_s = submit.cache_retention_s();
   return out;
 }
 
@@ -334,6 +335,29 @@ Result<> DecodeKvTiers(const fbs::StatsReply& reply, EngineStats* stats) {
   return {};
 }
 
+Result<> DecodeDurations(const fbs::DurationHistogram* histogram, DurationHistogram* out) {
+  if (histogram == nullptr || histogram->counts() == nullptr) return {};
+  if (histogram->counts()->size() != out->counts.size() || !(histogram->sum_s() >= 0)) {
+    return Fail(ErrorCode::kCorrupt, "a histogram of durations has {} buckets and the sum {}; {} buckets exist",
+                histogram->counts()->size(), histogram->sum_s(), out->counts.size());
+  }
+  std::memcpy(out->counts.data(), histogram->counts()->Data(), sizeof(out->counts));  // bytes: aligned to 4 only
+  out->sum_s = histogram->sum_s();
+  return {};
+}
+
+Result<> DecodeCacheStats(const fbs::StatsReply& reply, EngineStats* stats) {
+  stats->block_evictions = {.capacity = reply.evictions_capacity(),
+                            .expired = reply.evictions_expired(),
+                            .retained = reply.evictions_retained(),
+                            .reset = reply.evictions_reset()};
+  stats->num_blocks_retained = reply.num_blocks_retained();
+  QUIRE_TRY_VOID(NotNegative("num_blocks_retained", stats->num_blocks_retained));
+  QUIRE_TRY_VOID(DecodeDurations(reply.block_lifetime(), &stats->block_lifetime));
+  QUIRE_TRY_VOID(DecodeDurations(reply.block_idle_before_evict(), &stats->block_idle_before_evict));
+  return DecodeDurations(reply.block_reuse_gap(), &stats->block_reuse_gap);
+}
+
 Result<Body> DecodeStats(const fbs::StatsReply& reply) {
   EngineStats stats;
   stats.num_requests_running = reply.num_requests_running();
@@ -377,6 +401,7 @@ Result<Body> DecodeStats(const fbs::StatsReply& reply) {
   QUIRE_TRY_VOID(NotNegative("num_queued_tokens", stats.num_queued_tokens));
   stats.requests_shed = reply.requests_shed();
   stats.queue_timeouts = reply.queue_timeouts();
+  QUIRE_TRY_VOID(DecodeCacheStats(reply, &stats));
   return stats;
 }
 
@@ -542,14 +567,15 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const GenerateReq
   const auto stop_strings = flat.CreateVectorOfStrings(request.stop.stop_strings);
   const BeamParams beam = sampling.beam.value_or(BeamParams{.width = 0});
   return builder_->Finish(
-      call, fbs::CreateSubmit(flat, request.id.value(), prompt, salt, sampling.temperature, sampling.top_k,
-                              sampling.top_p, sampling.min_p, sampling.repetition_penalty, sampling.presence_penalty,
-                              sampling.frequency_penalty, logit_bias, sampling.seed, sampling.n,
-                              sampling.logprobs.value_or(-1), sampling.prompt_logprobs.value_or(-1),
-                              request.stop.max_tokens, request.stop.min_tokens, request.stop.ignore_eos, stop_ids,
-                              beam.width, beam.length_penalty, static_cast<std::uint8_t>(beam.early_stopping),
-                              stop_strings, request.stop.skip_special_tokens, terms.priority, terms.ttft_ms,
-                              terms.tpot_ms, terms.queue_timeout_ms, terms.tenant, terms.route));
+      call,
+      fbs::CreateSubmit(flat, request.id.value(), prompt, salt, sampling.temperature, sampling.top_k, sampling.top_p,
+                        sampling.min_p, sampling.repetition_penalty, sampling.presence_penalty,
+                        sampling.frequency_penalty, logit_bias, sampling.seed, sampling.n,
+                        sampling.logprobs.value_or(-1), sampling.prompt_logprobs.value_or(-1), request.stop.max_tokens,
+                        request.stop.min_tokens, request.stop.ignore_eos, stop_ids, beam.width, beam.length_penalty,
+                        static_cast<std::uint8_t>(beam.early_stopping), stop_strings, request.stop.skip_special_tokens,
+                        terms.priority, terms.ttft_ms, terms.tpot_ms, terms.queue_timeout_ms, terms.tenant, terms.route,
+                        request.cache_retention_s));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const AbortRequest& abort) {
@@ -562,6 +588,16 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const StatsReques
   return builder_->Finish(call, fbs::CreateStatsRequest(builder_->flat));
 }
 
+namespace {
+
+flatbuffers::Offset<fbs::DurationHistogram> EncodeDurations(flatbuffers::FlatBufferBuilder& flat,
+                                                            const DurationHistogram& histogram) {
+  const auto counts = flat.CreateVector(histogram.counts.data(), histogram.counts.size());
+  return fbs::CreateDurationHistogram(flat, counts, histogram.sum_s);
+}
+
+}  // namespace
+
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineStats& stats) {
   flatbuffers::FlatBufferBuilder& flat = builder_->flat;
   flat.Clear();
@@ -573,15 +609,20 @@ std::span<const std::byte> Encoder::Encode(std::uint64_t call, const EngineStats
                                            tier.errors, tier.damaged, tier.evictions));
   }
   const auto kv_tiers = flat.CreateVector(tiers);
+  const auto lifetime = EncodeDurations(flat, stats.block_lifetime);
+  const auto idle = EncodeDurations(flat, stats.block_idle_before_evict);
+  const auto reuse_gap = EncodeDurations(flat, stats.block_reuse_gap);
+  const BlockEvictions& evictions = stats.block_evictions;
   return builder_->Finish(
-      call, fbs::CreateStatsReply(flat, stats.num_requests_running, stats.num_requests_waiting, stats.num_blocks_total,
-                                  stats.num_blocks_free, stats.num_blocks_cached, stats.prompt_tokens,
-                                  stats.generation_tokens, stats.prefix_cache_queries, stats.prefix_cache_hits,
-                                  stats.prefix_cache_evicted_blocks, stats.preemptions, stats.steps, histogram,
-                                  stats.step_tokens_sum, stats.num_swap_blocks_total, stats.num_swap_blocks_used,
-                                  stats.swap_preemptions, stats.swapped_out_blocks, stats.swapped_in_blocks,
-                                  stats.tier_hits, kv_tiers, stats.kv_tier_backlog_lost, stats.num_queued_tokens,
-                                  stats.requests_shed, stats.queue_timeouts));
+      call,
+      fbs::CreateStatsReply(
+          flat, stats.num_requests_running, stats.num_requests_waiting, stats.num_blocks_total, stats.num_blocks_free,
+          stats.num_blocks_cached, stats.prompt_tokens, stats.generation_tokens, stats.prefix_cache_queries,
+          stats.prefix_cache_hits, stats.prefix_cache_evicted_blocks, stats.preemptions, stats.steps, histogram,
+          stats.step_tokens_sum, stats.num_swap_blocks_total, stats.num_swap_blocks_used, stats.swap_preemptions,
+          stats.swapped_out_blocks, stats.swapped_in_blocks, stats.tier_hits, kv_tiers, stats.kv_tier_backlog_lost,
+          stats.num_queued_tokens, stats.requests_shed, stats.queue_timeouts, evictions.capacity, evictions.expired,
+          evictions.retained, evictions.reset, stats.num_blocks_retained, lifetime, idle, reuse_gap));
 }
 
 std::span<const std::byte> Encoder::Encode(std::uint64_t call, const ResetPrefixCacheRequest&) {

@@ -128,6 +128,7 @@ TEST(Codec, RequestsSurvive) {
   request.id = RequestId(~std::uint64_t{0});
   request.prompt = {TokenId(1), TokenId(151'000), TokenId(0)};
   request.cache_salt = std::string("a\0b", 3);
+  request.cache_retention_s = 77;
   request.sampling = {.temperature = 0.7,
                       .top_k = 40,
                       .top_p = 0.9,
@@ -154,6 +155,7 @@ TEST(Codec, RequestsSurvive) {
   EXPECT_EQ(decoded.id, request.id);
   EXPECT_EQ(decoded.prompt, request.prompt);
   EXPECT_EQ(decoded.cache_salt, request.cache_salt);
+  EXPECT_EQ(decoded.cache_retention_s, 77);
   EXPECT_EQ(decoded.sampling.temperature, request.sampling.temperature);
   EXPECT_EQ(decoded.sampling.top_k, request.sampling.top_k);
   EXPECT_EQ(decoded.sampling.top_p, request.sampling.top_p);
@@ -227,6 +229,16 @@ TEST(Codec, TheRestSurvives) {
   stats.num_queued_tokens = 5'000'000'000;
   stats.requests_shed = 8;
   stats.queue_timeouts = 9;
+  stats.block_evictions = {.capacity = 1, .expired = 2, .retained = 3, .reset = 4};
+  stats.num_blocks_retained = 5;
+  stats.block_lifetime.Add(std::chrono::seconds(3), 7);
+  stats.block_idle_before_evict.Add(std::chrono::hours(1));
+  stats.block_reuse_gap.Add(Duration());
+  EXPECT_EQ(RoundTrip(stats).block_evictions, stats.block_evictions);
+  EXPECT_EQ(RoundTrip(stats).num_blocks_retained, 5);
+  EXPECT_EQ(RoundTrip(stats).block_lifetime, stats.block_lifetime);
+  EXPECT_EQ(RoundTrip(stats).block_idle_before_evict, stats.block_idle_before_evict);
+  EXPECT_EQ(RoundTrip(stats).block_reuse_gap, stats.block_reuse_gap);
   EXPECT_EQ(RoundTrip(stats).num_blocks_cached, 4);
   EXPECT_EQ(RoundTrip(stats).steps, stats.steps);
   EXPECT_EQ(RoundTrip(stats).num_swap_blocks_total, 9);
@@ -326,6 +338,8 @@ TEST(Codec, WhatIsOutOfRangeIsRefused) {
   EXPECT_TRUE(refused(EngineStats{.kv_tiers = std::vector<KvTierStats>(9)}));
   EXPECT_TRUE(refused(EngineStats{.kv_tiers = {{.num_bytes = -1}}}));
   EXPECT_TRUE(refused(EngineStats{.num_queued_tokens = -1}));
+  EXPECT_TRUE(refused(EngineStats{.num_blocks_retained = -1}));
+  EXPECT_TRUE(refused(EngineStats{.block_lifetime = {.sum_s = -1}}));
   EXPECT_TRUE(refused(EngineStats{.step_tokens_histogram = std::vector<std::uint64_t>(100)}));
   EXPECT_TRUE(refused(LoadProgress{-1, 5, ""}));
   EXPECT_TRUE(refused(Status(std::unexpected(Error{static_cast<ErrorCode>(99), ""}))));

@@ -83,6 +83,7 @@ Result<> CheckRequest(const GenerateRequest& request, const EngineInfo& info) {
     }
   }
   QUIRE_TRY_VOID(CheckTerms(request.terms));
+  QUIRE_TRY_VOID(CheckRange("cache_retention_s", request.cache_retention_s, 0, kCacheRetentionSecondsMax));
   if (request.cache_salt.size() > kCacheSaltBytesMax) {
     return FailParam("cache_salt", "cache_salt has {} bytes; at most {} are allowed", request.cache_salt.size(),
                      kCacheSaltBytesMax);

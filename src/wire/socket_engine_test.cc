@@ -462,6 +462,7 @@ TEST(CheckRequest, HoldsEveryFieldAgainstItsRange) {
   EXPECT_EQ(blames([](GenerateRequest& r) { r.stop.min_tokens = -1; }), "min_tokens");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.stop.stop_token_ids = {TokenId(1000)}; }), "stop_token_ids");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.cache_salt.resize(1 << 20); }), "cache_salt");
+  EXPECT_EQ(blames([](GenerateRequest& r) { r.cache_retention_s = -1; }), "cache_retention_s");
   EXPECT_EQ(blames([&](GenerateRequest& r) { r.terms.ttft_ms = nan; }), "ttft_ms");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.terms.ttft_ms = -1; }), "ttft_ms");
   EXPECT_EQ(blames([](GenerateRequest& r) { r.terms.tpot_ms = 1e9; }), "tpot_ms");

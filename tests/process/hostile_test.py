@@ -58,6 +58,8 @@ BAD_VALUES = {
     "return_token_ids": NOT_A_BOOL,
     "echo": NOT_A_BOOL,
     "cache_salt": [*NOT_A_STRING, '""', '"../x"', json.dumps("x" * 129)],
+    "prompt_cache_key": [*NOT_A_STRING, json.dumps("x" * 513)],
+    "prompt_cache_retention": [*NOT_A_STRING, '"48h"', '"24H"'],
     "response_format": ['{"type": "json_object"}', "1", "[]"],
     "guided_regex": ['"(a+)+$"'],
     "best_of": [*NOT_AN_INTEGER, "-1", "21", "129", "1000000", "2147483648"],
