@@ -141,6 +141,20 @@ TEST(Slo, WhatCannotBeInTimeIsShedAtOnce) {
   EXPECT_EQ(harness.Stats().requests_shed, 1u);
 }
 
+// Who is shed teaches nothing about what steps cost: so an idle engine tries every fifth of those that it takes for late,
+// and an estimate that has become wrong does not keep it idle.
+TEST(Slo, AnIdleEngineTriesOneAfterAll) {
+  SchedulerHarness harness(SloConfig());
+  WarmUp(&harness);
+  std::string ends;
+  for (std::uint64_t id = 1; id <= 12; ++id) {
+    ASSERT_TRUE(harness.Add(WithTargets(id, 1000, 1, 50)).has_value());  // takes about 102 ms
+    while (harness.scheduler.has_unfinished()) harness.Step();
+    ends += harness.EndOf(id).finish_reason == FinishReason::kShed ? '-' : '+';
+  }
+  EXPECT_EQ(ends, "----+----+--");
+}
+
 // What waits before it counts: of ten that come together, as many are kept as can be served in time, and those are.
 TEST(Slo, AQueueIsShedFromTheEndThatCannotBeInTime) {
   SchedulerHarness harness(SloConfig());

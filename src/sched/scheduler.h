@@ -232,6 +232,7 @@ class Scheduler final {
   std::vector<std::unique_ptr<Group>> ended_in_flight_;
   TimePoint committed_at_{};
   std::int64_t num_queued_tokens_ = 0;
+  int num_shed_since_step_ = 0;  // because they would have been late
   int num_unfinished_sequences_ = 0;
   std::uint64_t num_arrivals_ = 0;
   EngineStats counters_;  // only the counters; ReadStats() adds the gauges

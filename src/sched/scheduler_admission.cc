@@ -122,8 +122,11 @@ void Scheduler::Shed(TimePoint now, std::vector<EngineEvent>* events) {
   EraseFinished();
 }
 
-// Counts the prompt tokens that come before each waiting request, in the policy's order, and what they take.
+// Counts the prompt tokens that come before each waiting request, in the policy's order, and what they take. Who is shed
+// teaches nothing, so a wrong estimate would last: after some of them an idle engine tries one.
 void Scheduler::ShedUnmeetable(TimePoint now, std::vector<EngineEvent>* events) {
+  constexpr int kShedBeforeProbe = 4;
+  const bool is_idle = running_.empty() && resuming_.empty();
   prefilling_.clear();
   for (const Sequence* const sequence : running_) {
     if (sequence->num_tokens() - sequence->num_computed_tokens() > 1) prefilling_.push_back(sequence);
@@ -143,8 +146,11 @@ void Scheduler::ShedUnmeetable(TimePoint now, std::vector<EngineEvent>* events) 
     const int own = CountTokensToCompute(*sequence, num_looked_up++ < config_.max_lookups_per_step);
     const double first_token_s = pacer_->PrefillSeconds(num_tokens + own);
     const Request& request = sequence->request();
-    if (request.has_deadline && first_token_s > Seconds(request.deadline - now)) {
+    const bool is_late = request.has_deadline && first_token_s > Seconds(request.deadline - now);
+    const bool is_probe = is_idle && num_ahead == 0 && num_shed_since_step_ >= kShedBeforeProbe;
+    if (is_late && !is_probe) {
       ++counters_.requests_shed;
+      ++num_shed_since_step_;
       ShedRequest(
           *sequence,
           fmt::format("the first token would come {:.0f} ms after the request, later than its ttft_ms of {:.0f}",

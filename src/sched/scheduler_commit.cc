@@ -24,6 +24,7 @@ void Scheduler::Commit(BatchPlan* plan, StepResult* result, TimePoint now, std::
   if (plan->is_advanced && !plan->is_filled_in) FillIn(plan, *result);
   if (pacer_) pacer_->Observe(*plan, now - std::max(plan->planned_at, committed_at_));
   committed_at_ = now;
+  num_shed_since_step_ = 0;
   ++counters_.steps;
   counters_.step_tokens_sum += static_cast<std::uint64_t>(plan->num_tokens);
   const auto bucket = std::ranges::lower_bound(kStepTokenBuckets, plan->num_tokens) - std::begin(kStepTokenBuckets);

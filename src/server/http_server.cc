@@ -204,12 +204,11 @@ void HttpServer::Stop() {
   asio::post(impl_->io, [this] { impl_->Finish(); });
 }
 void HttpServer::DrainOnSignals() {
-  asio::post(impl_->io, [this] {
-    boost::system::error_code ignored;
-    impl_->signals.add(SIGTERM, ignored);
-    impl_->signals.add(SIGINT, ignored);
-    impl_->WaitForSignal();
-  });
+  // At once: who sees the server listen may end it.
+  boost::system::error_code ignored;
+  impl_->signals.add(SIGTERM, ignored);
+  impl_->signals.add(SIGINT, ignored);
+  asio::post(impl_->io, [this] { impl_->WaitForSignal(); });
 }
 
 }  // namespace quire::server
