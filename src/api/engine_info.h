@@ -81,9 +81,9 @@ struct EngineStats {
   int num_blocks_cached = 0;  // held by the prefix cache only: can be had
   std::uint64_t prompt_tokens = 0;
   std::uint64_t generation_tokens = 0;
-  std::uint64_t prefix_cache_queries = 0;  // tokens looked up
-  std::uint64_t prefix_cache_hits = 0;     // tokens found
-  std::uint64_t tier_hits = 0;             // tokens that were not, and came from a lower tier
+  std::uint64_t prefix_cache_queries = 0;         // tokens looked up
+  std::uint64_t prefix_cache_hits = 0;            // tokens found
+  std::uint64_t tier_hits = 0;                    // tokens that were not, and came from a lower tier
   std::uint64_t prefix_cache_evicted_blocks = 0;  // for any reason
   BlockEvictions block_evictions;
   int num_blocks_retained = 0;  // of the prefix cache, whether requests use them or not

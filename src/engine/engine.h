@@ -112,9 +112,9 @@ class Engine final {
   const int async_scheduling_;
   sched::Scheduler scheduler_;
   PreemptionMeter meter_;
-  std::unique_ptr<Arrivals> arrivals_;  // null without tiers
-  std::array<Flight, 2> flights_;       // reused, in turn
-  Flight* in_flight_ = nullptr;         // one of them
+  std::unique_ptr<Arrivals> arrivals_;      // null without tiers
+  std::array<Flight, 2> flights_;           // reused, in turn
+  Flight* in_flight_ = nullptr;             // one of them
   std::unique_ptr<StepExecutor> executor_;  // null: steps run here; goes first, it may still be computing
 };
 

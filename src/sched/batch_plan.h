@@ -23,7 +23,7 @@ struct ScheduledSequence {
   // What the step reads: all tokens of the sequence before it, and its block table from position 0, long enough for them.
   std::span<const TokenId> tokens;
   std::span<const BlockId> blocks;
-  bool samples = false;             // the step reaches the sequence's last token: sample the next one, or propose some
+  bool samples = false;  // the step reaches the sequence's last token: sample the next one, or propose some
   // Positions of this slice whose logits are wanted for prompt_logprobs: [first_position, … num_tokens) when true.
   bool prompt_logprobs = false;
   std::int32_t num_losses = 0;  // Sequence::num_losses_ when it was planned

@@ -223,11 +223,11 @@ class Scheduler final {
   std::vector<Sequence*> order_;            // reused: the policy's order of waiting_
   std::vector<RequestId> finished_groups_;  // reused
   PreemptionCosts preemption_costs_;
-  std::vector<Sequence*> old_lanes_;  // reused: the sequences of the beams that a search has just left
+  std::vector<Sequence*> old_lanes_;         // reused: the sequences of the beams that a search has just left
   std::vector<const Sequence*> prefilling_;  // reused: running ones whose prompts are being computed
-  bool is_batch_open_ = false;  // of static batching: more may come
-  BatchPlan* planned_ = nullptr;    // made, and neither launched nor committed
-  BatchPlan* in_flight_ = nullptr;  // launched last, and not committed
+  bool is_batch_open_ = false;               // of static batching: more may come
+  BatchPlan* planned_ = nullptr;             // made, and neither launched nor committed
+  BatchPlan* in_flight_ = nullptr;           // launched last, and not committed
   // Of requests that ended while a plan in flight named them; until that is committed.
   std::vector<std::unique_ptr<Group>> ended_in_flight_;
   TimePoint committed_at_{};
