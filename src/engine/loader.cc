@@ -256,8 +256,8 @@ Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress
   result.clock = std::make_unique<SteadyClock>();
   result.tracer = std::make_unique<Tracer>(result.clock.get());
   // The pool binds the calling thread to its first CPU. That one is meant for the engine's thread, which is started
-  // below and inherits the binding.
-  const AffinityKeeper keeper;
+  // below and inherits the binding; unless it plans beside a thread that computes, where both are left free.
+  std::optional<AffinityKeeper> keeper(std::in_place);
   QUIRE_TRY(result.loaded, LoadBound(options, progress));
   QUIRE_TRY(const MemoryPlan plan, PlanFor(options, result.loaded));
   QUIRE_TRY(const int num_swap_blocks, NumSwapBlocks(options, result.loaded));
@@ -279,6 +279,7 @@ Result<LoadedEngine> LoadEngine(const EngineOptions& options, const LoadProgress
       ModelRunner::Create(result.loaded.model.get(), result.loaded.kernels, result.loaded.pool.get(),
                           LimitsOf(options, plan.num_blocks + num_swap_blocks + config.scheduler.num_landing_blocks)));
   runner->Trace(LanesOf(*result.loaded.pool, options.async_scheduling > 0, result.tracer.get()));
+  if (options.async_scheduling > 0) keeper.reset();
   QUIRE_TRY(result.engine, LocalEngine::Create(config, MakeInfo(options, result.loaded), std::move(runner),
                                                result.clock.get(), std::move(tiers), result.tracer.get()));
   QUIRE_TRY(result.info, result.engine->Info());

@@ -156,5 +156,14 @@ TEST(CacheStats, BucketsHoldTheirUpperBound) {
   EXPECT_EQ(histogram.counts[DurationHistogram::kNumBuckets - 1], 3u);
 }
 
+TEST(Retention, WhatIsOverAlreadyDoesNotBegin) {
+  TestCache cache(EvictionPolicy::kLru, 8);
+  cache.SetTime(TimePoint(std::chrono::seconds(5)));
+  cache.RunRetained(Tokens({1, 1, 2, 2}), TimePoint(std::chrono::seconds(5)));
+  EXPECT_EQ(cache.cache().num_retained_blocks(), 0);
+  cache.RunRetained(Tokens({1, 1, 2, 2}), TimePoint(std::chrono::seconds(6)));
+  EXPECT_EQ(cache.cache().num_retained_blocks(), 2);
+}
+
 }  // namespace
 }  // namespace quire::kv

@@ -40,6 +40,7 @@ class CacheAware : public Policy {
   }
 
   bool HoldBack(const Sequence& candidate, std::span<Sequence* const> running, const kv::KvManager& kv) final {
+    if (kv.cache() == nullptr) return false;
     if (candidate.num_overtakes() >= config_.max_overtakes) return false;
     if (candidate.num_held_back_steps() >= config_.max_held_back_steps) return false;
     const auto wanted = candidate.tokens().first(candidate.num_cacheable_tokens());

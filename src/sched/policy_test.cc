@@ -437,5 +437,18 @@ TEST(Policy, CancellationInEveryStateUnderEveryPolicy) {
   }
 }
 
+// Without a cache there is no prefix to wait for.
+TEST(Lpm, NobodyIsHeldBackForACacheThatIsOff) {
+  SchedulerConfig config = TestConfig();
+  config.policy = PolicyKind::kLpm;
+  config.enable_prefix_caching = false;
+  config.min_prefix_wait_tokens = 4;
+  SchedulerHarness harness(config);
+  harness.Add(1, Ids(0, 16), 8);
+  harness.Step();
+  harness.Add(2, Ids(0, 16), 8);
+  EXPECT_EQ(harness.Step().size(), 2u);
+}
+
 }  // namespace
 }  // namespace quire::sched

@@ -83,7 +83,9 @@ void Scheduler::Land(BatchPlan* plan) {
 
 // The sequence has ended while the next step was planned with it.
 void Scheduler::LeavePlan(Sequence* sequence) {
-  if (planned_ != nullptr && sequence->plan_index_ >= 0) TakeOutOfPlan(sequence, planned_);
+  if (planned_ == nullptr) return;
+  std::erase(planned_->swapped_out, sequence);
+  if (sequence->plan_index_ >= 0) TakeOutOfPlan(sequence, planned_);
 }
 
 }  // namespace quire::sched
