@@ -1,4 +1,4 @@
-# The FlatBuffers code of protocol.fbs; only codec.cc sees it.
+# The FlatBuffers code of protocol.fbs; only flat_protocol.h includes it.
 set(wire_generated ${CMAKE_BINARY_DIR}/generated/wire)
 find_program(FLATC flatc REQUIRED)
 add_custom_command(
