@@ -28,17 +28,8 @@ std::shared_ptr<PrefixFetch> Arrivals::LookUp(const GenerateRequest& request) co
 Result<> Arrivals::Add(GenerateRequest request, TimePoint queued, std::shared_ptr<PrefixFetch> fetch) {
   const sched::SchedulerConfig& config = scheduler_->config();
   QUIRE_TRY_VOID(sched::ValidateRequest(config, request));
-  const int num_queued = scheduler_->num_queued_requests() + size();
-  if (num_queued >= config.max_num_queued_requests) {
-    return Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_queued,
-                config.max_num_queued_requests);
-  }
-  const std::int64_t num_waiting = scheduler_->num_queued_tokens() + num_tokens();
-  const auto size_of_prompt = static_cast<std::int64_t>(request.prompt.size());
-  if (num_queued > 0 && num_waiting + size_of_prompt > config.max_num_queued_tokens) {
-    return Fail(ErrorCode::kUnavailable, "{} prompt tokens are waiting; with {} more they are over {}", num_waiting,
-                size_of_prompt, config.max_num_queued_tokens);
-  }
+  QUIRE_TRY_VOID(sched::CheckQueueRoom(config, request, scheduler_->num_queued_requests() + size(),
+                                       scheduler_->num_queued_tokens() + num_tokens()));
   const bool is_known = std::ranges::any_of(waiting_, [&](const Arrival& a) { return a.request.id == request.id; });
   if (is_known || scheduler_->IsUnfinished(request.id)) {
     return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);

@@ -79,16 +79,9 @@ Result<> LocalEngine::Submit(GenerateRequest request) {
   {
     const std::lock_guard lock(mutex_);
     if (stop_) return Fail(ErrorCode::kUnavailable, "the engine is stopping");
-    const int limit = config_.scheduler.max_num_queued_requests;
-    if (num_queued_ >= limit) {
-      return Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_queued_, limit);
-    }
+    QUIRE_TRY_VOID(sched::CheckQueueRoom(config_.scheduler, request, num_queued_, num_queued_tokens_));
     const auto num_tokens = static_cast<std::int64_t>(request.prompt.size());
-    if (num_queued_ > 0 && num_queued_tokens_ + num_tokens > config_.scheduler.max_num_queued_tokens) {
-      return Fail(ErrorCode::kUnavailable, "{} prompt tokens are waiting; with {} more they are over {}",
-                  num_queued_tokens_, num_tokens, config_.scheduler.max_num_queued_tokens);
-    }
-    const int live_limit = limit + config_.scheduler.max_num_seqs;
+    const int live_limit = config_.scheduler.max_num_queued_requests + config_.scheduler.max_num_seqs;
     if (static_cast<int>(live_.size()) >= live_limit) {
       return Fail(ErrorCode::kUnavailable, "{} requests are unfinished; at most {} may be", live_.size(), live_limit);
     }

@@ -57,7 +57,7 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued, kv::SavedBloc
   if (groups_.contains(request.id)) {
     return FailParam("id", "a request with id {} is unfinished; ids must be unique", request.id);
   }
-  QUIRE_TRY_VOID(CheckQueue(request));
+  QUIRE_TRY_VOID(CheckQueueRoom(config_, request, num_queued_requests(), num_queued_tokens_));
   auto group = std::make_unique<Group>();
   Request& kept = group->request;
   kept.id = request.id;
@@ -94,19 +94,6 @@ Result<> Scheduler::Add(GenerateRequest request, TimePoint queued, kv::SavedBloc
   waiting_.push_back(first);
   num_queued_tokens_ += kept.num_prompt_tokens;
   groups_.emplace(kept.id, std::move(group));
-  return {};
-}
-
-Result<> Scheduler::CheckQueue(const GenerateRequest& request) const {
-  if (num_queued_requests() >= config_.max_num_queued_requests) {
-    return quire::Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_queued_requests(),
-                       config_.max_num_queued_requests);
-  }
-  const auto size = static_cast<std::int64_t>(request.prompt.size());
-  if (!waiting_.empty() && num_queued_tokens_ + size > config_.max_num_queued_tokens) {
-    return quire::Fail(ErrorCode::kUnavailable, "{} prompt tokens are waiting; with {} more they are over {}",
-                       num_queued_tokens_, size, config_.max_num_queued_tokens);
-  }
   return {};
 }
 

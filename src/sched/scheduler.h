@@ -46,8 +46,7 @@ struct PreemptionCosts {
 // * When blocks run out, the last running sequence is preempted: its blocks go (what it published stays in the
 //   cache while it can), and it is recomputed later. The first always gets on, so the whole always gets on.
 //   Its keys and values may be saved in the swap area instead, see PreemptionMode; it then goes on where it was.
-// * A sequence is admitted when there is room for all of its tokens beside those that others still have to
-// run. What
+// * A sequence is admitted when there is room for all of its tokens beside those that others still have to run. What
 //   there is room for is counted anew for each plan.
 // * Of a request with several choices, the first computes the prompt; then the others fork from it.
 // * The beams of a request run one token each, in one step or in several; when all have proposed what comes next, the
@@ -78,7 +77,7 @@ class Scheduler final {
   // Ends waiting requests that have waited too long or, when the configuration says so, cannot be in time any more, with
   // kShed events. Before each Plan.
   void Shed(TimePoint now, std::vector<EngineEvent>* events);
-  // Fills `plan` for the next step. Empty only when nothing is unfinished.
+  // Fills `plan` for the next step. Empty only when nothing is unfinished but what is in flight.
   void Plan(TimePoint now, BatchPlan* plan);
   // The plan goes to what computes it, and stays what it is whatever happens here; from now on the next one may be made
   // before it is committed. One plan is in flight at a time, or two between Launch and Commit. Not with the slo policy,
@@ -139,7 +138,6 @@ class Scheduler final {
   };
 
   // Arrival
-  Result<> CheckQueue(const GenerateRequest& request) const;
   void SetTerms(const ServiceTerms& terms, Request* request) const;
 
   // Plan

@@ -50,7 +50,8 @@ enum class SequenceState : std::uint8_t {
 //              |--- num_computed_tokens ---|-- the gap ---|
 //                  have keys and values       to be run
 // There are no phases: a sequence closes the gap between num_tokens and num_computed_tokens, and the step
-// that closes it samples the next token. Changed by the Scheduler only, between steps.
+// that closes it samples the next token. Changed by the Scheduler only; what a step reads of it meanwhile is its request,
+// which stays, and its tokens and blocks as the plan has them.
 //
 // With beams, each live beam has a sequence. The first sequence of the request stands for all of them: it alone is
 // in the scheduler's lists, and `lanes` are the sequences that run, wait and are preempted with it.

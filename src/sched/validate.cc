@@ -180,6 +180,20 @@ Result<> CheckTerms(const SchedulerConfig& config, const ServiceTerms& terms) {
 
 }  // namespace
 
+Result<> CheckQueueRoom(const SchedulerConfig& config, const GenerateRequest& request, int num_waiting,
+                        std::int64_t num_waiting_tokens) {
+  if (num_waiting >= config.max_num_queued_requests) {
+    return Fail(ErrorCode::kUnavailable, "{} requests are waiting; at most {} may", num_waiting,
+                config.max_num_queued_requests);
+  }
+  const auto size = static_cast<std::int64_t>(request.prompt.size());
+  if (num_waiting > 0 && num_waiting_tokens + size > config.max_num_queued_tokens) {
+    return Fail(ErrorCode::kUnavailable, "{} prompt tokens are waiting; with {} more they are over {}",
+                num_waiting_tokens, size, config.max_num_queued_tokens);
+  }
+  return {};
+}
+
 int MaxNumTokens(const SchedulerConfig& config, const GenerateRequest& request) {
   const std::int64_t wanted = std::int64_t{request.stop.max_tokens} + static_cast<std::int64_t>(request.prompt.size());
   return static_cast<int>(std::min<std::int64_t>(wanted, config.max_model_len));
