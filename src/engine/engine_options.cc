@@ -80,6 +80,8 @@ void SetPolicy(const EngineOptions& options, sched::SchedulerConfig* config) {
   config->default_ttft_ms = options.default_ttft_ms;
   config->default_tpot_ms = options.default_tpot_ms;
   config->shed_unmeetable = options.shed_unmeetable;
+  config->eviction_policy = options.eviction_policy;
+  config->kv_retained_fraction = options.kv_retained_fraction;
 }
 
 Result<> EngineOptions::Validate() const {
@@ -97,10 +99,6 @@ Result<> EngineOptions::Validate() const {
   if (!(kv_memory_fraction > 0 && kv_memory_fraction <= 1)) {
     return FailParam("kv_memory_fraction", "kv_memory_fraction is {}; it must lie above 0 and at most at 1",
                      kv_memory_fraction);
-  }
-  if (!(kv_retained_fraction >= 0 && kv_retained_fraction <= 1)) {
-    return FailParam("kv_retained_fraction", "kv_retained_fraction is {}; it must lie between 0 and 1",
-                     kv_retained_fraction);
   }
   if (max_model_len == 1) return FailParam("max_model_len", "max_model_len is 1; it must be 0 or at least 2");
   QUIRE_TRY_VOID(InRange("max_model_len", max_model_len, 0, INT32_MAX / 2));

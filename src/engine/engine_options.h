@@ -59,7 +59,7 @@ struct EngineOptions {
   Result<> Validate() const;
 };
 
-// What these options say about who is served when.
+// What these options say about who is served when, and what the prefix cache keeps.
 void SetPolicy(const EngineOptions& options, sched::SchedulerConfig* config);
 
 // "bf16", "f32", "fp8_e4m3", "int8", "int4".

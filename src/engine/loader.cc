@@ -104,8 +104,6 @@ EngineConfig MakeEngineConfig(const EngineOptions& options, const MemoryPlan& pl
   config.scheduler.vocab_size = model.vocab_size;
   SetPolicy(options, &config.scheduler);
   config.scheduler.enable_prefix_caching = options.enable_prefix_caching;
-  config.scheduler.eviction_policy = options.eviction_policy;
-  config.scheduler.kv_retained_fraction = options.kv_retained_fraction;
   config.scheduler.max_chunk_tokens = options.max_chunk_tokens;
   config.scheduler.max_num_queued_requests = options.max_num_queued_requests;
   config.scheduler.max_num_queued_tokens = options.max_num_queued_tokens;

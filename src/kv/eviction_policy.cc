@@ -1,5 +1,7 @@
 #include "kv/eviction_policy.h"
 
+#include "base/parse_name.h"
+
 namespace quire::kv {
 
 std::string_view EvictionPolicyName(EvictionPolicy policy) {
@@ -15,10 +17,7 @@ std::string_view EvictionPolicyName(EvictionPolicy policy) {
 }
 
 Result<EvictionPolicy> ParseEvictionPolicy(std::string_view name) {
-  for (const EvictionPolicy policy : kEvictionPolicies) {
-    if (name == EvictionPolicyName(policy)) return policy;
-  }
-  return Fail(ErrorCode::kInvalidArgument, "unknown eviction policy \"{}\"; known are lru, lfu and size-aware", name);
+  return ParseName<EvictionPolicy>("eviction policy", name, kEvictionPolicies, EvictionPolicyName);
 }
 
 }  // namespace quire::kv

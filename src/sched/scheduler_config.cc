@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/request.h"
+#include "base/parse_name.h"
 
 namespace quire::sched {
 namespace {
@@ -68,11 +69,7 @@ std::string_view PolicyName(PolicyKind kind) {
 }
 
 Result<PolicyKind> ParsePolicy(std::string_view name) {
-  for (const PolicyKind kind : kPolicyKinds) {
-    if (name == PolicyName(kind)) return kind;
-  }
-  return Fail(ErrorCode::kInvalidArgument,
-              "unknown scheduling policy \"{}\"; known are fcfs, lpm, dfs-weight, random, priority, sjf and slo", name);
+  return ParseName<PolicyKind>("scheduling policy", name, kPolicyKinds, PolicyName);
 }
 
 std::string_view PreemptionModeName(PreemptionMode mode) {
@@ -88,10 +85,8 @@ std::string_view PreemptionModeName(PreemptionMode mode) {
 }
 
 Result<PreemptionMode> ParsePreemptionMode(std::string_view name) {
-  for (const PreemptionMode mode : {PreemptionMode::kAuto, PreemptionMode::kRecompute, PreemptionMode::kSwap}) {
-    if (name == PreemptionModeName(mode)) return mode;
-  }
-  return Fail(ErrorCode::kInvalidArgument, "unknown preemption mode \"{}\"; known are auto, recompute and swap", name);
+  constexpr PreemptionMode kModes[] = {PreemptionMode::kAuto, PreemptionMode::kRecompute, PreemptionMode::kSwap};
+  return ParseName<PreemptionMode>("preemption mode", name, kModes, PreemptionModeName);
 }
 
 Result<> SchedulerConfig::Validate() const {
@@ -115,10 +110,6 @@ Result<> SchedulerConfig::Validate() const {
   QUIRE_TRY_VOID(AtLeast("min_prefix_wait_tokens", min_prefix_wait_tokens, 1));
   QUIRE_TRY_VOID(AtLeast("untargeted_ttft_ms", untargeted_ttft_ms, 1));
   QUIRE_TRY_VOID(AtLeast("min_prefill_tokens", min_prefill_tokens, 1));
-  if (!(kv_retained_fraction >= 0 && kv_retained_fraction <= 1)) {
-    return FailParam("kv_retained_fraction", "kv_retained_fraction is {}; it must be from 0 to 1",
-                     kv_retained_fraction);
-  }
   QUIRE_TRY_VOID(ValidatePolicy());
   // Positions and slots are counted in 32 bits.
   if (std::int64_t{num_blocks} * block_size > INT32_MAX) {
@@ -138,6 +129,10 @@ Result<> SchedulerConfig::Validate() const {
 }
 
 Result<> SchedulerConfig::ValidatePolicy() const {
+  if (!(kv_retained_fraction >= 0 && kv_retained_fraction <= 1)) {
+    return FailParam("kv_retained_fraction", "kv_retained_fraction is {}; it must lie between 0 and 1",
+                     kv_retained_fraction);
+  }
   for (const auto& [name, value] :
        {std::pair{"default_ttft_ms", default_ttft_ms}, {"default_tpot_ms", default_tpot_ms}}) {
     if (!(value >= 0 && value <= kServiceMsMax)) {

@@ -116,7 +116,7 @@ struct SchedulerConfig {
 
   // kInvalidArgument names the field, its value and the limit.
   Result<> Validate() const;
-  // The part of it that needs no model: what the policy can and cannot do.
+  // The part of it that needs no model: what the policy can and cannot do, and what may be retained.
   Result<> ValidatePolicy() const;
 };
 

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "base/parse_name.h"
+
 namespace quire::bench {
 namespace {
 
@@ -30,10 +32,8 @@ std::string_view RouterName(RouterKind kind) {
 }
 
 Result<RouterKind> ParseRouter(std::string_view name) {
-  for (const RouterKind kind : {RouterKind::kRoundRobin, RouterKind::kPrefixAffinity}) {
-    if (name == RouterName(kind)) return kind;
-  }
-  return Fail(ErrorCode::kInvalidArgument, "unknown router \"{}\"; known are round-robin and prefix-affinity", name);
+  constexpr RouterKind kKinds[] = {RouterKind::kRoundRobin, RouterKind::kPrefixAffinity};
+  return ParseName<RouterKind>("router", name, kKinds, RouterName);
 }
 
 std::unique_ptr<Router> Router::Create(RouterKind kind, int num_replicas) {
