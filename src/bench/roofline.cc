@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "bench/median.h"
 #include "kernels/cpu_features.h"
 #include "kernels/target.h"
 
@@ -189,11 +190,6 @@ double MeasureLoop(ThreadPool* pool, const Loop& loop) {
   double sum = 0;
   for (const double rate : rates) sum += rate;
   return sum;
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "bench/median.h"
 #include "bench/papers/paper.h"
 
 namespace quire::bench {
@@ -23,11 +24,6 @@ RequestTrace Streams(int count) {
         {.segments = {{static_cast<std::uint64_t>(i), kPromptLen}}, .num_output_tokens = kOutputLen});
   }
   return trace;
-}
-
-double MedianOf(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 }  // namespace
@@ -53,11 +49,11 @@ Result<PaperReport> RunAsync(PaperRig* rig) {
         }
       }
       for (std::size_t mode = 0; mode < kNumModes; ++mode) {
-        const double gain = MedianOf(gains[mode]);
+        const double gain = Median(gains[mode]);
         PaperRow row;
         row.Set("cores", spares_a_core ? "one is left" : "all compute").Set("sequences", static_cast<double>(batch));
         row.Set("async_scheduling", static_cast<double>(mode));
-        row.Set("output_tokens_per_second", MedianOf(rates[mode])).Set("of_0_percent", Percent(gain));
+        row.Set("output_tokens_per_second", Median(rates[mode])).Set("of_0_percent", Percent(gain));
         report.rows.push_back(std::move(row));
         if (mode == 0) continue;
         most = std::max(most, gain);

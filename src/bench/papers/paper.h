@@ -37,6 +37,12 @@ struct PaperReport {
   std::string ToTable() const;
 };
 
+struct RunOptions {
+  ReplayOptions replay;
+  int async_scheduling = 0;    // EngineConfig's
+  bool spares_a_core = false;  // a real runner computes on one core less than it may, if it has several
+};
+
 // What an experiment runs on: a real model, or a simulated one in the tests.
 class PaperRig {
  public:
@@ -45,7 +51,7 @@ class PaperRig {
   // and num_blocks is 0.
   virtual sched::SchedulerConfig BaseConfig() const = 0;
   virtual Result<ReplaySamples> Run(const sched::SchedulerConfig& config, const RequestTrace& trace,
-                                    const ReplayOptions& options) = 0;
+                                    const RunOptions& options) = 0;
 };
 
 struct PaperExperiment {

@@ -25,13 +25,13 @@ class SimulatedRig final : public PaperRig {
     return config;
   }
   Result<ReplaySamples> Run(const sched::SchedulerConfig& config, const RequestTrace& trace,
-                            const ReplayOptions& options) override {
-    engine::EngineConfig engine{.scheduler = config, .eos_token_ids = {}};
-    engine.async_scheduling = options.async_scheduling;
+                            const RunOptions& options) override {
+    // Steps one after another: planning takes no simulated time, so there would be nothing to hide.
+    const engine::EngineConfig engine{.scheduler = config, .eos_token_ids = {}};
     QUIRE_TRY_VOID(engine.Validate());
     SimulatedTimeline timeline;
     SimulatedRunner runner(cost_.get(), config.vocab_size, &timeline);
-    QUIRE_TRY(const ReplaySamples samples, Replay(engine, &runner, &timeline, trace.requests, options));
+    QUIRE_TRY(const ReplaySamples samples, Replay(engine, &runner, &timeline, trace.requests, options.replay));
     EXPECT_EQ(samples.num_finished, samples.num_requests);  // an experiment must not lose what it compares
     return samples;
   }

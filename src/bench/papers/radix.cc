@@ -94,7 +94,7 @@ Result<double> Throughput(PaperRig* rig, const RequestTrace& trace, bool caches,
   config.num_blocks = 2 * BlocksForAll(config);
   config.enable_prefix_caching = caches;
   if (!caches) config.policy = sched::PolicyKind::kFcfs;
-  QUIRE_TRY(const ReplaySamples samples, rig->Run(config, trace, {.max_concurrency = kConcurrency}));
+  QUIRE_TRY(const ReplaySamples samples, rig->Run(config, trace, {.replay = {.max_concurrency = kConcurrency}}));
   const double rate = samples.num_finished / samples.duration_seconds;
   PaperRow row;
   row.Set("workload", trace.description).Set("prefix_cache", caches ? "radix" : "off");
@@ -135,15 +135,10 @@ Result<PaperReport> RunRadix(PaperRig* rig) {
   std::vector<std::string> hits;
   bool in_order = true;
   double before = 1;
-  for (const char* const name : {"lpm", "fcfs", "random"}) {
-    const Result<sched::PolicyKind> policy = sched::ParsePolicy(name);
-    if (!policy) {  // then there is nothing to compare with
-      hits.push_back(fmt::format("{} is not there", name));
-      in_order = false;
-      continue;
-    }
-    QUIRE_TRY(const double rate, HitRate(rig, *policy, &report.rows));
-    hits.push_back(fmt::format("{} {:.0f} %", name, Percent(rate)));
+  for (const sched::PolicyKind policy :
+       {sched::PolicyKind::kLpm, sched::PolicyKind::kFcfs, sched::PolicyKind::kRandom}) {
+    QUIRE_TRY(const double rate, HitRate(rig, policy, &report.rows));
+    hits.push_back(fmt::format("{} {:.0f} %", sched::PolicyName(policy), Percent(rate)));
     in_order &= rate < before;
     before = rate;
   }

@@ -22,7 +22,7 @@ sched::SchedulerConfig RealRig::BaseConfig() const {
 }
 
 Result<ReplaySamples> RealRig::Run(const sched::SchedulerConfig& config, const RequestTrace& trace,
-                                   const ReplayOptions& options) {
+                                   const RunOptions& options) {
   if (on_run_) on_run_(num_runs_++);
   engine::EngineConfig engine{.scheduler = config, .eos_token_ids = {}};
   engine.async_scheduling = options.async_scheduling;
@@ -39,8 +39,8 @@ Result<ReplaySamples> RealRig::Run(const sched::SchedulerConfig& config, const R
   for (TraceRequest& request : warmup.requests) {
     request.num_output_tokens = std::min(request.num_output_tokens, kWarmupTokens);
   }
-  QUIRE_TRY_VOID(Replay(engine, runner.get(), &timeline, warmup.requests, options));
-  return Replay(engine, runner.get(), &timeline, trace.requests, options);
+  QUIRE_TRY_VOID(Replay(engine, runner.get(), &timeline, warmup.requests, options.replay));
+  return Replay(engine, runner.get(), &timeline, trace.requests, options.replay);
 }
 
 }  // namespace quire::bench

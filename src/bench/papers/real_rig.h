@@ -18,7 +18,7 @@ class RealRig final : public PaperRig {
   sched::SchedulerConfig BaseConfig() const override;
   // A short run before it, of the same configuration, warms up and is not counted.
   Result<ReplaySamples> Run(const sched::SchedulerConfig& config, const RequestTrace& trace,
-                            const ReplayOptions& options) override;
+                            const RunOptions& options) override;
 
  private:
   const engine::LoadedModel* const loaded_;

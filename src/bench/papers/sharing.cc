@@ -35,7 +35,7 @@ Result<double> Measure(PaperRig* rig, const Decoding& decoding, int count, std::
   RequestTrace trace = InstructionTrace(kRequests, config.max_model_len / 4);
   for (TraceRequest& request : trace.requests) (decoding.has_beams ? request.beam_width : request.num_choices) = count;
   QUIRE_TRY(const ReplaySamples samples,
-            rig->Run(config, trace, {.max_concurrency = kConcurrency, .counts_distinct_blocks = true}));
+            rig->Run(config, trace, {.replay = {.max_concurrency = kConcurrency, .counts_distinct_blocks = true}}));
   PaperRow row;
   row.Set("decoding", decoding.name).Set("sequences_per_request", static_cast<double>(count));
   row.Set("blocks_mean_unshared", samples.steps.blocks / samples.steps.seconds);

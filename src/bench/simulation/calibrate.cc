@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "bench/median.h"
 #include "bench/simulation/simulated_runner.h"
 #include "engine/engine.h"
 #include "engine/model_runner.h"
@@ -21,11 +22,6 @@ constexpr int kLongContext = 1024;
 constexpr int kContextSequences = 4;
 constexpr int kPromptSteps = kShortContext + 2;  // in which all prompts of these sequences are computed
 constexpr int kFarChunk = 256;
-
-double Median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
-  return values[values.size() / 2];
-}
 
 // 1, 2, 4 … and `most`.
 std::vector<int> Doublings(int most) {
@@ -184,10 +180,6 @@ double ErrorOf(double simulated, double real) {
   return real > 0 ? simulated / real - 1 : 0;
 }
 
-double MedianOf(const std::vector<double>& values) {
-  return Summary::Of(values).p50;
-}
-
 }  // namespace
 
 Result<> CalibrationOptions::Validate() const {
@@ -274,10 +266,10 @@ double CheckRow::throughput_error() const {
   return ErrorOf(simulated.output_tokens_per_second(), real.output_tokens_per_second());
 }
 double CheckRow::ttft_error() const {
-  return ErrorOf(MedianOf(simulated.ttft), MedianOf(real.ttft));
+  return ErrorOf(Summary::Of(simulated.ttft).p50, Summary::Of(real.ttft).p50);
 }
 double CheckRow::tpot_error() const {
-  return ErrorOf(MedianOf(simulated.tpot), MedianOf(real.tpot));
+  return ErrorOf(Summary::Of(simulated.tpot).p50, Summary::Of(real.tpot).p50);
 }
 
 bool CheckReport::ok() const {
@@ -298,8 +290,8 @@ std::string CheckReport::ToTable() const {
     };
     text += fmt::format("\n{:{}}", row.workload, width);
     text += cells(row.real.output_tokens_per_second(), row.simulated.output_tokens_per_second());
-    text += cells(1e3 * MedianOf(row.real.ttft), 1e3 * MedianOf(row.simulated.ttft));
-    text += cells(1e3 * MedianOf(row.real.tpot), 1e3 * MedianOf(row.simulated.tpot));
+    text += cells(1e3 * Summary::Of(row.real.ttft).p50, 1e3 * Summary::Of(row.simulated.ttft).p50);
+    text += cells(1e3 * Summary::Of(row.real.tpot).p50, 1e3 * Summary::Of(row.simulated.tpot).p50);
   }
   return text;
 }
@@ -313,8 +305,8 @@ std::string CheckReport::ToJson() const {
     const auto write = [&](std::string_view key, const ReplaySamples& samples) {
       writer.Key(key).BeginObject();
       writer.Key("output_tokens_per_second").Double(samples.output_tokens_per_second());
-      writer.Key("ttft_p50_seconds").Double(MedianOf(samples.ttft));
-      writer.Key("tpot_p50_seconds").Double(MedianOf(samples.tpot));
+      writer.Key("ttft_p50_seconds").Double(Summary::Of(samples.ttft).p50);
+      writer.Key("tpot_p50_seconds").Double(Summary::Of(samples.tpot).p50);
       writer.Key("hit_rate").Double(samples.hit_rate()).Key("steps").Int(samples.steps.num_steps).EndObject();
     };
     write("real", row.real);

@@ -101,8 +101,6 @@ struct ReplaySamples {
 struct ReplayOptions {
   int max_concurrency = 0;  // requests in the engine at a time; 0: no limit
   bool counts_distinct_blocks = false;
-  int async_scheduling = 0;    // EngineConfig's
-  bool spares_a_core = false;  // a real runner computes on one core less than it may, if it has several
 };
 
 // Runs the engine until all requests have ended. `requests` are by arrival; `config` is valid. An error of the runner is

@@ -7,8 +7,8 @@
 
 namespace quire::bench {
 
-StepWork WorkOf(const sched::BatchPlan& plan) {
-  StepWork work;
+DeviceWork WorkOf(const sched::BatchPlan& plan) {
+  DeviceWork work;
   work.num_tokens = plan.num_tokens;
   work.num_sequences = static_cast<int>(plan.sequences.size());
   for (const sched::ScheduledSequence& scheduled : plan.sequences) {
@@ -35,7 +35,7 @@ RooflineCost::RooflineCost(const Device& device, const ModelShape& model)
       step_seconds_(device.step_overhead_us * 1e-6),
       sequence_seconds_(device.sequence_overhead_us * 1e-6) {}
 
-double RooflineCost::Seconds(const StepWork& work) const {
+double RooflineCost::Seconds(const DeviceWork& work) const {
   const auto part = [&](double flops, double bytes) {
     return std::max(flops / flops_per_second_, bytes / bytes_per_second_);
   };
@@ -45,7 +45,7 @@ double RooflineCost::Seconds(const StepWork& work) const {
   return seconds + part(attention_flops_ * (work.decode_context + work.chunk_pairs), kv_bytes_ * work.kv_tokens);
 }
 
-double MeasuredCost::Seconds(const StepWork& work) const {
+double MeasuredCost::Seconds(const DeviceWork& work) const {
   const double seconds = Interpolate(steps_.token_us, work.num_tokens) +
                          (work.num_samples > 0 ? Interpolate(steps_.sample_us, work.num_samples) : 0) +
                          steps_.decode_context_us * work.decode_context + steps_.chunk_pair_us * work.chunk_pairs;

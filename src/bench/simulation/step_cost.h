@@ -10,7 +10,7 @@
 namespace quire::bench {
 
 // What a step computes, in counts that its time is a function of.
-struct StepWork {
+struct DeviceWork {
   int num_tokens = 0;
   int num_sequences = 0;
   int num_samples = 0;        // rows that need logits
@@ -18,12 +18,12 @@ struct StepWork {
   double chunk_pairs = 0;     // (token, token attended to) of those that run more
   double kv_tokens = 0;       // whose keys and values are read, once for each sequence
 };
-StepWork WorkOf(const sched::BatchPlan& plan);
+DeviceWork WorkOf(const sched::BatchPlan& plan);
 
 class StepCost {
  public:
   virtual ~StepCost() = default;
-  virtual double Seconds(const StepWork& work) const = 0;
+  virtual double Seconds(const DeviceWork& work) const = 0;
 };
 
 // The matrices are read once and multiplied with every row, the keys and values are read once for each sequence; each
@@ -31,7 +31,7 @@ class StepCost {
 class RooflineCost final : public StepCost {
  public:
   RooflineCost(const Device& device, const ModelShape& model);
-  double Seconds(const StepWork& work) const override;
+  double Seconds(const DeviceWork& work) const override;
 
  private:
   double flops_per_second_, bytes_per_second_;  // what is reached of the limits
@@ -45,7 +45,7 @@ class RooflineCost final : public StepCost {
 class MeasuredCost final : public StepCost {
  public:
   explicit MeasuredCost(const MeasuredSteps& steps) : steps_(steps) {}
-  double Seconds(const StepWork& work) const override;
+  double Seconds(const DeviceWork& work) const override;
 
  private:
   const MeasuredSteps steps_;

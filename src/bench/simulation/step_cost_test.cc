@@ -10,7 +10,7 @@ TEST(StepCost, CountsWhatAStepComputes) {
   plan.sequences.push_back({.first_position = 9, .num_tokens = 1, .blocks = {}, .samples = true});
   plan.sequences.push_back({.first_position = 4, .num_tokens = 3, .blocks = {}});
   plan.num_tokens = 4;
-  const StepWork work = WorkOf(plan);
+  const DeviceWork work = WorkOf(plan);
   EXPECT_EQ(work.num_tokens, 4);
   EXPECT_EQ(work.num_sequences, 2);
   EXPECT_EQ(work.num_samples, 1);
