@@ -5,37 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "base/allocation_test_util.h"
 #include "kernels/kernels_test_util.h"
 #include "models/fake_source.h"
 #include "weights/test_files.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}  // namespace
-
-// Counts what the program allocates: a step must not. Weak, because ThreadSanitizer has its own; there nothing is counted.
-[[gnu::weak]] void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-[[gnu::weak]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace quire::models {
 namespace {
@@ -121,9 +102,9 @@ class Bench {
       s.computed += counts[i];
     }
     std::vector<float> logits(tokens.size() * static_cast<std::size_t>(model_->config().vocab_size));
-    const std::int64_t before = allocations.load();
+    const std::int64_t before = num_allocations.load();
     model_->Forward(context_, {tokens, slices, rows}, &kv_, logits.data());
-    allocated_ += allocations.load() - before;
+    allocated_ += num_allocations.load() - before;
     return logits;
   }
 

@@ -70,13 +70,18 @@ TEST(StaticBatching, APreemptedMemberOfTheBatchComesBackToIt) {
   EXPECT_GT(harness.EndOf(3).times.first_scheduled, harness.EndOf(2).times.last_token);
 }
 
-TEST(WholePrompts, APromptWaitsForAStepThatHasRoomForAllOfIt) {
+// A step takes a prompt of any length beside one token of each of the others.
+SchedulerConfig WholePrompts() {
   SchedulerConfig config = TestConfig();
   config.max_model_len = 10;
   config.max_num_seqs = 3;
   config.max_num_batched_tokens = 13;
   config.ablations.whole_prompts = true;
-  SchedulerHarness harness(config);
+  return config;
+}
+
+TEST(WholePrompts, APromptWaitsForAStepThatHasRoomForAllOfIt) {
+  SchedulerHarness harness(WholePrompts());
   harness.Add(1, Ids(0, 8), 2);
   harness.Add(2, Ids(100, 6), 2);
   harness.Add(3, Ids(200, 5), 1);  // would fit into the rest of the first step, and does not overtake
@@ -86,12 +91,7 @@ TEST(WholePrompts, APromptWaitsForAStepThatHasRoomForAllOfIt) {
 }
 
 TEST(WholePrompts, WhatTheCacheHasNeedsNoRoom) {
-  SchedulerConfig config = TestConfig();
-  config.max_model_len = 10;
-  config.max_num_seqs = 3;
-  config.max_num_batched_tokens = 13;
-  config.ablations.whole_prompts = true;
-  SchedulerHarness harness(config);
+  SchedulerHarness harness(WholePrompts());
   harness.Add(1, Ids(0, 9), 1);
   harness.Step();
   harness.Add(2, Ids(100, 9), 1);

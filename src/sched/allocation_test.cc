@@ -1,36 +1,16 @@
 // Steps allocate nothing once the scheduler has warmed up.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/allocation_test_util.h"
 #include "sched/scheduler.h"
 #include "sched/scheduler_test_util.h"
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-}  // namespace
-
-// Counts what the program allocates. Weak, because ThreadSanitizer has its own; there nothing is counted.
-[[gnu::weak]] void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  void* memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-[[gnu::weak]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::weak]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace quire::sched {
 namespace {
@@ -98,9 +78,9 @@ TEST(Allocation, StepsAllocateNothingAfterWarmUp) {
       }
       for (int i = 0; i < 100; ++i) loop.Step();
       // Far enough that each sequence fills several blocks, and publishes them.
-      const std::int64_t before = allocations.load(std::memory_order_relaxed);
+      const std::int64_t before = num_allocations.load(std::memory_order_relaxed);
       for (int i = 0; i < 64; ++i) loop.Step();
-      EXPECT_EQ(allocations.load(std::memory_order_relaxed) - before, 0);
+      EXPECT_EQ(num_allocations.load(std::memory_order_relaxed) - before, 0);
       EXPECT_EQ(loop.scheduler().num_running_sequences(), kNumRunning);
       EXPECT_EQ(loop.scheduler().num_queued_requests(), kNumWaiting);
     }
