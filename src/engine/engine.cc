@@ -152,9 +152,7 @@ Engine::Stepped Engine::StepNow(std::vector<EngineEvent>* events) {
   Result<> ran;
   {
     const TraceSpan span(lane_, TraceLabel::kRun);
-    flight->result.began = clock_->Now();
-    ran = runner_->Run(flight->plan, &flight->result);
-    flight->result.ended = clock_->Now();
+    ran = RunTimed(flight->plan, runner_, *clock_, &flight->result);
   }
   Commit(flight, ran, events);
   return {flight, std::move(ran)};

@@ -209,11 +209,7 @@ class FakeExecutor final : public StepExecutor {
   }
 
  private:
-  void Run() {
-    result_->began = clock_->Now();
-    ran_ = runner_->Run(*plan_, result_);
-    result_->ended = clock_->Now();
-  }
+  void Run() { ran_ = RunTimed(*plan_, runner_, *clock_, result_); }
 
   Runner* const runner_;
   const Clock* const clock_;

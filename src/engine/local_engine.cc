@@ -53,9 +53,10 @@ LocalEngine::LocalEngine(EngineConfig config, EngineInfo info, std::unique_ptr<R
       engine_(config_, runner_.get(), clock_, tiers_.get(), lane_) {
   if (tiers_) {
     tiers_->SetListener([this] {
+      // So that it does not come between a look and a wait.
       {
         const std::lock_guard lock(mutex_);
-      }  // so that it does not come between a look and a wait
+      }
       wake_.notify_one();
     });
   }

@@ -35,8 +35,8 @@ enum class StopMode : std::uint8_t {
   kAbort,  // they end with kAbort after the step that is running
 };
 
-// Bounds: at most max_num_queued_requests with max_num_queued_tokens wait for their first step; these, those that run and those with a
-// finishing event that nobody has fetched are at most max_num_queued_requests + max_num_seqs. Submit refuses
+// Bounds: at most max_num_queued_requests with max_num_queued_tokens wait for their first step; these, those that run and
+// those with a finishing event that nobody has fetched are at most max_num_queued_requests + max_num_seqs. Submit refuses
 // beyond that.
 //
 // Threads: the engine's own thread runs Loop() and is the only one to touch engine_. All else goes through

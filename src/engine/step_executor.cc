@@ -6,6 +6,13 @@
 
 namespace quire::engine {
 
+Result<> RunTimed(const sched::BatchPlan& plan, Runner* runner, const Clock& clock, sched::StepResult* result) {
+  result->began = clock.Now();
+  Result<> ran = runner->Run(plan, result);
+  result->ended = clock.Now();
+  return ran;
+}
+
 StepThread::StepThread(Runner* runner, const Clock* clock) : runner_(runner), clock_(clock) {
   thread_ = std::thread([this] { Loop(); });
 }
@@ -43,9 +50,7 @@ void StepThread::Loop() {
     const sched::BatchPlan* const plan = plan_;
     sched::StepResult* const result = result_;
     lock.unlock();
-    result->began = clock_->Now();
-    Result<> ran = runner_->Run(*plan, result);
-    result->ended = clock_->Now();
+    Result<> ran = RunTimed(*plan, runner_, *clock_, result);
     lock.lock();
     ran_ = std::move(ran);
     plan_ = nullptr;

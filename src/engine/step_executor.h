@@ -1,4 +1,4 @@
-// Where a step is computed while the engine's thread plans the next one.
+// Where a step is computed: here, or beside the engine's thread while that plans the next one.
 #pragma once
 
 #include <condition_variable>
@@ -11,6 +11,9 @@
 #include "sched/batch_plan.h"
 
 namespace quire::engine {
+
+// Runs a plan here and now, and says in `result` when.
+Result<> RunTimed(const sched::BatchPlan& plan, Runner* runner, const Clock& clock, sched::StepResult* result);
 
 // One step at a time: Launch and Wait alternate, both on the engine's thread.
 class StepExecutor {

@@ -278,7 +278,8 @@ int RadixCache::Extend(std::span<const TokenId> tokens, int first_block, Lock* l
     lock->node_ = node;
     tokens = tokens.subspan(size);
   }
-  // Nobody else has a lock on the node or ever used it, and it is not retained: so it may grow, as far as the sequence does: without allocating in each step.
+  // Nobody else has a lock on the node or ever used it, and it is not retained: so it may grow, as far as the sequence
+  // does, without allocating in each step.
   const std::size_t to_come = table->num_reserved_blocks() - static_cast<std::size_t>(first_block);
   if (node->blocks.size() + tokens.size() / size > node->blocks.capacity()) {
     node->blocks.reserve(node->blocks.size() + std::max(tokens.size() / size, std::min(to_come, kGrowingNodeCapacity)));

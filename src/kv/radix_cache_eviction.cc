@@ -133,8 +133,8 @@ void RadixCache::SetTime(TimePoint now) {
 
 void RadixCache::Retain(const Lock& lock, TimePoint until) {
   CHECK(lock.cache_ == this);
-  if (until <= now_)
-    return;  // a step is committed as of its end, when the time of the next one's plan is known already
+  // A step is committed as of its end, when the time of the next one's plan is known already.
+  if (until <= now_) return;
   for (Node* node = lock.node_; !node->is_root(); node = node->parent) {  // pinned, so not in the order of eviction
     if (node->is_retained()) {
       until = std::max(until, node->retained_until);  // so that what is above ends no sooner
